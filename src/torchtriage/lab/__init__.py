@@ -1,0 +1,1 @@
+"""Starts stages, runs trials within limits, and keeps the journal."""

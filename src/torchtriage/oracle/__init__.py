@@ -1,0 +1,1 @@
+"""What "the same as eager" means: values, gradients, mutation, metadata, exceptions."""

@@ -1,0 +1,1 @@
+"""Renderers: one diagnosis in, one text out."""
