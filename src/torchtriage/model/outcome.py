@@ -101,7 +101,8 @@ class Measures:
     captured: int = 0
     recompiles: int = 0
     """Compilations beyond the first of the frame that was compiled most often."""
-    skipped_frames: int = 0
+    unimplemented: int = 0
+    """Times that Dynamo met what it cannot trace, counted as a break or not."""
     compile_seconds: float = 0.0
     call_seconds: float = 0.0
     step_seconds: float | None = None
@@ -223,8 +224,7 @@ def label(outcome: Outcome) -> str:
         case Same():
             return "same"
         case Differs(differences=differences):
-            named = {d.aspect for d in differences if not d.noise}
-            return "differs:" + "+".join(a for a in ASPECTS if a in named)
+            return "differs:" + "+".join(aspects(differences))
         case Raised(exception=exception):
             return f"raises:{exception.type.rpartition('.')[2]}"
         case MissingException():
@@ -238,6 +238,17 @@ def label(outcome: Outcome) -> str:
         case OutOfMemory():
             return "oom"
     return "inconclusive"
+
+
+def aspects(differences: tuple[Difference, ...], noise: bool = False) -> list[str]:
+    """What differs (or, with `noise`, what is only noise), in a fixed order.
+
+    A wrong value that was also kept somewhere is one fault: a side effect is named only when it stands alone.
+    """
+    named = {d.aspect for d in differences if d.noise == noise}
+    if len(named) > 1:
+        named.discard("side-effect")
+    return [a for a in ASPECTS if a in named]
 
 
 def to_json(value: Any) -> Any:

@@ -1,0 +1,277 @@
+"""The local lab: answers requests with trials in processes on this machine, and remembers them in the journal."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torchtriage.lab.conclude import conclude
+from torchtriage.lab.journal import Journal
+from torchtriage.lab.request import ALL_FLAVOURS, Request
+from torchtriage.lab.stage import Stage, StageError, Survey, environment, fresh_trial
+from torchtriage.model.outcome import Differs, Inconclusive, Outcome, outcome_from_json, to_json
+from torchtriage.probe import wire
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a lab works. Times in seconds, memory in bytes."""
+
+    jobs: int = 2
+    trial_seconds: float = 60.0
+    trial_bytes: int = 8 << 30
+    mode: str = "auto"
+    """`fork`, `rerun`, or `auto`: fork where it works."""
+    max_calls: int = 64
+    stage_seconds: float = 600.0
+    python: str = ""
+    store: Path = field(default_factory=Path)
+    user_threads: int = 1
+
+
+Progress = Callable[[str, Request, Outcome | None], None]
+
+
+class LocalLab:
+    """Runs trials for one target. Use as a context manager: on exit nothing of it is left running."""
+
+    def __init__(
+        self, target: dict[str, Any], folder: Path, journal: Journal, options: Options, progress: Progress | None = None
+    ):
+        self.target, self.journal, self.options = target, journal, options
+        self.folder = folder
+        self.scratch = folder / "scratch"
+        self.progress = progress or (lambda event, request, outcome: None)
+        self._stage: Stage | None = None
+        self._stage_lock = threading.Lock()
+        self._truths: dict[tuple[int, str], Future[str]] = {}
+        self._truth_lock = threading.Lock()
+        self.pool = ThreadPoolExecutor(max_workers=options.jobs)
+        self.env = environment(options.store)
+        self.serial = 0
+        self.trials_run = 0
+        self.rerun = options.mode == "rerun"
+
+    def __enter__(self) -> LocalLab:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.pool.shutdown(wait=False, cancel_futures=True)
+        with self._stage_lock:
+            if self._stage is not None:
+                self._stage.close()
+                self._stage = None
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    # --- the stage -------------------------------------------------------------------------------------
+
+    def survey(self) -> Survey:
+        """The eager run of the program: its regions and calls. Runs once, and again when a run is resumed."""
+        known = self.journal.get("survey", "survey")
+        if known is not None:
+            return Survey(**known)
+        survey = self.stage().survey
+        self.journal.put("survey", "survey", self.target, survey.to_json())
+        return survey
+
+    def stage(self) -> Stage:
+        """The running stage, started when it is first needed."""
+        with self._stage_lock:
+            if self._stage is None:
+                self._stage = self.start_stage()
+            return self._stage
+
+    def start_stage(self) -> Stage:
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        request = {
+            "target": self.target,
+            "compile_target": self.target.get("compile_target", False),
+            "max_calls": self.options.max_calls,
+            "max_holders": 0 if self.rerun else 6,
+        }
+        stage = Stage(request, self.scratch / "stage", self.env, self.options.python)
+        try:
+            survey = stage.wait(self.options.stage_seconds)
+        except StageError:
+            stage.close()
+            raise
+        if survey.cuda or not survey.holders:
+            self.rerun = True
+        return stage
+
+    def call_tree(self, call: int) -> list[dict[str, Any]]:
+        """Functions that one call runs in eager mode, each with the function that calls it."""
+        known = self.journal.get("tree", str(call))
+        if known is not None:
+            return list(known)
+        folder = self.new_folder()
+        job = {"kind": "tree", "folder": str(folder), "seconds": 60.0, "bytes": self.options.trial_bytes}
+        stage = self.stage()
+        if self.rerun or call not in stage.holders:
+            self.fresh(job, call, folder, self.env)
+        else:
+            stage.trial(call, job)
+        try:
+            tree = json.loads((folder / "tree.json").read_text())
+        except (OSError, ValueError):
+            tree = []
+        self.journal.put("tree", str(call), call, tree)
+        return list(tree)
+
+    # --- trials -----------------------------------------------------------------------------------------
+
+    def run(self, requests: Sequence[Request]) -> list[Outcome]:
+        """Answer all requests, `jobs` at a time, from the journal where it knows them."""
+        futures = [self.pool.submit(self.answer, request) for request in requests]
+        return [future.result() for future in futures]
+
+    def run_one(self, request: Request) -> Outcome:
+        return self.run([request])[0]
+
+    def answer(self, request: Request) -> Outcome:
+        key = request.key()
+        known = self.journal.get("trial", key)
+        if known is not None:
+            outcome = outcome_from_json(known)
+            self.progress("known", request, outcome)
+            return outcome
+        self.progress("start", request, None)
+        outcome = self.settle(request)
+        if not isinstance(outcome, Inconclusive):
+            self.journal.put("trial", key, request.to_json(), to_json(outcome))
+        self.progress("end", request, outcome)
+        return outcome
+
+    def settle(self, request: Request) -> Outcome:
+        """Run a trial; where a call in the middle differs by the bare tolerances, look at it with all references."""
+        settled: set[int] = set(request.settled)
+        outcome = self.execute(request, settled)
+        for _ in range(4):
+            if not isinstance(outcome, Differs) or outcome.differences[0].call in self.well_known(request):
+                return outcome
+            call = outcome.differences[0].call
+            closer = dataclasses.replace(request, stop=call, flavours=ALL_FLAVOURS, time_step=False)
+            verdict = self.execute(closer, settled)
+            if isinstance(verdict, (Differs, Inconclusive)):
+                return dataclasses.replace(verdict, measures=outcome.measures) if isinstance(verdict, Differs) else outcome
+            settled.add(call)
+            outcome = self.execute(request, settled)
+        return outcome
+
+    def well_known(self, request: Request) -> set[int]:
+        """Calls that this request compares with all flavours anyway."""
+        return {request.stop} if request.stop is not None and len(request.flavours) > 1 else set()
+
+    def execute(self, request: Request, settled: set[int]) -> Outcome:
+        try:
+            stage = self.stage()
+        except StageError as error:
+            return Inconclusive(reason=str(error))
+        folder = self.new_folder()
+        job = self.job(request, folder, stage)
+        start = request.start if request.start is not None else 0
+        store = self.env
+        if request.fresh_store:
+            store = {**self.env, "TORCHINDUCTOR_CACHE_DIR": str(folder / "store")}
+        self.trials_run += 1
+        if self.rerun or request.fresh_store or start not in stage.holders:
+            ended = self.fresh(job, start, folder, store)
+        else:
+            ended = stage.trial(start, job)
+        try:
+            return self.concluded(ended, folder, stage, settled)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def job(self, request: Request, folder: Path, stage: Stage) -> dict[str, Any]:
+        start = request.start if request.start is not None else 0
+        last = request.stop if request.stop is not None else request.compare
+        holders = [c for c in stage.survey.holders or self.signature_calls(stage) if start <= c <= last]
+        plain = request.to_json()
+        plain.update(
+            folder=str(folder),
+            seconds=request.seconds or self.options.trial_seconds,
+            bytes=self.options.trial_bytes,
+            truths={str(call): self.truth(call, stage) for call in holders[:6]},
+            forks=not self.rerun,
+            trace=str(self.folder / "trace") if request.observe else "",
+            compare=request.compare,
+        )
+        plain["flavours"] = list(request.flavours)
+        return plain
+
+    def signature_calls(self, stage: Stage) -> list[int]:
+        return [call["call"] for call in stage.survey.calls if call["new"]][:6]
+
+    def fresh(self, job: dict[str, Any], start: int, folder: Path, env: dict[str, str]) -> dict[str, Any]:
+        file = folder / "job.json"
+        compile_target = self.target.get("compile_target", False)
+        request = {"target": self.target, "compile_target": compile_target, "start": start, "job": job, "max_calls": 1 << 30}
+        file.write_text(json.dumps(request, default=list))
+        return fresh_trial(file, env, self.options.python)
+
+    def truth(self, call: int, stage: Stage) -> str:
+        """Folder of the eager references of a call, made once."""
+        with self._truth_lock:
+            future = self._truths.get((call, ""))
+            if future is None:
+                future = self._truths[(call, "")] = Future()
+                mine = True
+            else:
+                mine = False
+        if mine:
+            try:
+                future.set_result(self.make_truth(call, stage))
+            except BaseException as error:
+                future.set_exception(error)
+        return future.result()
+
+    def make_truth(self, call: int, stage: Stage) -> str:
+        folder = self.scratch / "truth" / str(call)
+        folder.mkdir(parents=True, exist_ok=True)
+        job = {
+            "kind": "truth", "folder": str(folder), "flavours": list(ALL_FLAVOURS),
+            "seconds": self.options.stage_seconds, "bytes": self.options.trial_bytes, "forks": not self.rerun,
+        }  # fmt: skip
+        if not self.rerun:
+            stage.trial(call, job)
+            return str(folder)
+        for flavour in ALL_FLAVOURS[:4]:
+            self.fresh({**job, "flavours": [flavour]}, call, folder, self.env)
+        return str(folder)
+
+    def new_folder(self) -> Path:
+        with self._truth_lock:
+            self.serial += 1
+            folder = self.scratch / f"trial-{self.serial}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def concluded(self, ended: dict[str, Any], folder: Path, stage: Stage, settled: set[int]) -> Outcome:
+        """Ask the judge about each call that was recorded, then say what came out."""
+        events = wire.read_log(str(folder / "events.jsonl"))
+        judged: dict[int, dict[str, Any]] = {}
+        for event in events:
+            if event["event"] == "call" and event.get("reference"):
+                record = os.path.join(folder, f"{event['call']}.pt")
+                judged[event["call"]] = stage.ask_judge({"reference": event["reference"], "trial": record})
+        errors = [reply["error"] for reply in judged.values() if "error" in reply]
+        if errors:
+            return Inconclusive(reason=f"the comparison failed: {errors[0][-1500:]}")
+        survey = stage.survey
+        eager_end = {"exception": survey.exception, "exit": survey.exit} if not survey.truncated else None
+        return conclude(ended, events, judged, eager_end, sorted(settled))
+
+

@@ -1,0 +1,81 @@
+"""Reads the texts that torch gives for graph breaks and recompilations. Lenient: what does not parse is kept as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from torchtriage.model.outcome import GraphBreak, Recompile
+
+Note = Mapping[str, Any]
+PLACE = re.compile(r'File "(.+?)", line (\d+)')
+
+
+def graph_breaks(notes: Sequence[Note]) -> Iterator[GraphBreak]:
+    """One for each record of torch's."""
+    for note in notes:
+        if note.get("name") == "dynamo_graph_break_reason":
+            yield graph_break(note["text"])
+
+
+def graph_break(text: str) -> GraphBreak:
+    file, line, code = "", 0, ""
+    head = re.match(r"Graph break in user code at (.+):(\d+)", text)
+    if head:
+        file, line = head[1], int(head[2])
+    body = text.partition("User code traceback:")[2].partition("Traceback (most recent call last)")[0]
+    rows = body.splitlines()
+    for position, row in enumerate(rows):
+        place = PLACE.search(row)
+        if place and (not file or (place[1] == file and int(place[2]) == line)):
+            file, line = place[1], int(place[2])
+            code = rows[position + 1].strip() if position + 1 < len(rows) else ""
+    reason = labelled(text, "Graph Break Reason") or first_line(text)
+    kind = gb_type(text)
+    return GraphBreak(
+        reason=kind or reason,
+        file=file,
+        line=line,
+        code=code,
+        hints=tuple(re.findall(r"^\s*Hint: (.+)$", text, re.M)),
+        identifier=(re.search(r"gb/(gb\d+)\.html", text) or ["", ""])[1],
+        explanation=labelled(text, "Explanation"),
+    )
+
+
+def gb_type(text: str) -> str:
+    """The line above `Explanation:` names the kind of break."""
+    before = text.partition("  Explanation:")[0].rstrip().splitlines()
+    return before[-1].strip() if "  Explanation:" in text and before else ""
+
+
+def labelled(text: str, label: str) -> str:
+    found = re.search(rf"{label}: (.+)", text)
+    return found[1].strip() if found else ""
+
+
+def first_line(text: str) -> str:
+    rows = [row.strip() for row in text.splitlines() if row.strip()]
+    return rows[0] if rows else ""
+
+
+def recompiles(notes: Sequence[Note]) -> Iterator[Recompile]:
+    """One for each recompilation, with torch's first failing guard of the newest cache entry."""
+    names = {n.get("frame"): n for n in notes if n.get("name") == "frame" and n.get("function")}
+    for note in notes:
+        if note.get("name") != "recompile_reasons":
+            continue
+        text = str(note["text"])
+        if text.lstrip().startswith("["):
+            quoted = re.findall(r'"((?:[^"\\]|\\.)*)"', text)
+            text = quoted[0].replace("\\n", "\n") if quoted else text
+        reason = re.sub(r"^\d+/\d+(_\d+)?: ", "", first_line(text))
+        place = re.search(r"# (\S+):(\d+) in", reason)
+        frame = names.get(note.get("frame"), {})
+        yield Recompile(
+            frame=str(frame.get("function", "")),
+            reason=reason.split("  # ")[0].strip(),
+            file=place[1] if place else "",
+            line=int(place[2]) if place else int(frame.get("line", 0) or 0),
+        )

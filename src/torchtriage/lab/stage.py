@@ -1,0 +1,222 @@
+"""The lab's end of one stage process: what it says, its judge, and its holders."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torchtriage.probe import keeper, wire
+
+ENTRY = Path(__file__).resolve().parent.parent / "probe" / "__main__.py"
+
+
+class StageError(Exception):
+    """The stage could not be brought to where it was wanted; the text is for the user."""
+
+
+@dataclass
+class Survey:
+    """What the eager run of the program showed."""
+
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    regions: list[dict[str, Any]] = field(default_factory=list)
+    exception: dict[str, Any] | None = None
+    exit: Any = None
+    truncated: bool = False
+    ended: bool = False
+    killed: str = ""
+    cuda: bool = False
+    bad_target: str = ""
+    unfit: str = ""
+    environment: dict[str, Any] = field(default_factory=dict)
+    configs: dict[str, str] = field(default_factory=dict)
+    holders: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+    log: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+class Stage:
+    """One stage process, from its start to its end. `close` ends everything that it started."""
+
+    def __init__(self, request: dict[str, Any], folder: Path, env: Mapping[str, str], python: str):
+        folder.mkdir(parents=True, exist_ok=True)
+        job = folder / "stage.json"
+        job.write_text(json.dumps(request))
+        self.survey = Survey()
+        self.output = folder / "stage.out"
+        self.holders: dict[int, socket.socket] = {}
+        self.judge: socket.socket | None = None
+        self.judge_lock = threading.Lock()
+        self.holder_lock = threading.Lock()
+        self.progress = threading.Condition()
+        self.begin = time.monotonic()
+        ours, theirs = wire.pair()
+        self.control = ours
+        command = [python, str(ENTRY), "stage", str(theirs.fileno()), str(job)]
+        with open(self.output, "wb") as out:
+            self.process = subprocess.Popen(
+                command, env=dict(env), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+                pass_fds=[theirs.fileno()], start_new_session=True,
+            )  # fmt: skip
+        theirs.close()
+        self.reader = threading.Thread(target=self.listen, daemon=True)
+        self.reader.start()
+
+    def listen(self) -> None:
+        """Read what the stage says until it is gone."""
+        while True:
+            received = wire.receive(self.control)
+            with self.progress:
+                if received is None:
+                    self.lost()
+                    self.progress.notify_all()
+                    return
+                self.take(*received)
+                self.progress.notify_all()
+
+    def take(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        survey = self.survey
+        match message["event"]:
+            case "judge":
+                self.judge = wire.from_descriptor(descriptors[0])
+            case "holder":
+                self.holders[message["call"]] = wire.from_descriptor(descriptors[0])
+                survey.holders.append(message["call"])
+            case "environment":
+                survey.environment = message["environment"]
+            case "call":
+                survey.calls.append(message)
+            case "cuda":
+                survey.cuda = True
+            case "bad-target":
+                survey.bad_target, survey.ended = message["text"], True
+            case "unfit":
+                survey.unfit, survey.ended = message["text"], True
+            case "enough":
+                survey.truncated = True
+            case "end":
+                survey.ended = True
+                survey.regions, survey.configs = message["regions"], message["configs"]
+                survey.exception, survey.exit = message["exception"], message["exit"]
+        survey.seconds = time.monotonic() - self.begin
+
+    def lost(self) -> None:
+        """The stage process is gone before it was closed: a signal killed the eager program."""
+        if not self.survey.ended:
+            status = self.process.wait()
+            self.survey.ended = True
+            self.survey.killed = keeper.signal_name(-status) if status < 0 else f"exit status {status}"
+        self.survey.log = self.tail()
+
+    def tail(self) -> str:
+        try:
+            data = self.output.read_bytes()
+        except OSError:
+            return ""
+        return data[-8000:].decode(errors="replace")
+
+    def wait(self, seconds: float) -> Survey:
+        """Wait until the eager run has ended. Raises StageError when it does not in time."""
+        deadline = time.monotonic() + seconds
+        with self.progress:
+            while not self.survey.ended:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise StageError(f"the program did not end in eager mode within {seconds:.0f} s")
+                self.progress.wait(left)
+        self.survey.log = self.tail()
+        return self.survey
+
+    def ask_judge(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self.judge is None:
+            return {"error": "there is no judge"}
+        with self.judge_lock:
+            wire.send(self.judge, request)
+            received = wire.receive(self.judge)
+        return received[0] if received else {"error": "the judge is gone"}
+
+    def trial(self, call: int, job: dict[str, Any]) -> dict[str, Any]:
+        """Run one job at a holder and wait for how it ended."""
+        ours, theirs = wire.pair()
+        with self.holder_lock:
+            wire.send(self.holders[call], job, theirs.fileno())
+        theirs.close()
+        return wait_for_keeper(ours)
+
+    def close(self) -> None:
+        self.control.close()
+        for holder in self.holders.values():
+            holder.close()
+        if self.judge is not None:
+            self.judge.close()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+def wait_for_keeper(connection: socket.socket) -> dict[str, Any]:
+    received = wire.receive(connection)
+    connection.close()
+    return received[0] if received else {"reason": "its keeper died"}
+
+
+def fresh_trial(job_file: Path, env: Mapping[str, str], python: str) -> dict[str, Any]:
+    """Run one trial as a process of its own, under its own keeper."""
+    ours, theirs = wire.pair()
+    command = [python, str(ENTRY), "keep", str(theirs.fileno()), str(job_file)]
+    process = subprocess.Popen(
+        command, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        pass_fds=[theirs.fileno()], start_new_session=True,
+    )  # fmt: skip
+    theirs.close()
+    try:
+        return wait_for_keeper(ours)
+    finally:
+        process.wait()
+
+
+#: torch's caches: off, since a stale entry can cause or hide a failure.
+CACHES_OFF = {
+    "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+    "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+    "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE": "0",
+    "TORCHINDUCTOR_AUTOGRAD_REMOTE_CACHE": "0",
+    "TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO": "0",
+    "TORCH_DYNAMO_AUTOMATIC_DYNAMIC_REMOTE_PGO": "0",
+}
+#: Variables that would make our processes write where the user does not expect it, or bisect by themselves.
+DROPPED = (
+    "TORCH_TRACE", "TORCH_DTRACE", "TORCH_COMPILE_DEBUG", "TORCHDYNAMO_REPRO_AFTER", "TORCHDYNAMO_DISABLE",
+    "TORCH_BISECT_BACKEND", "TORCH_BISECT_SUBSYSTEM", "TORCH_BISECT_MAX", "TORCH_COMPILE_BACKEND",
+)  # fmt: skip
+
+
+def environment(store: Path, user: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of stages and trials: the user's, with caches off and one thread until a trial asks for more."""
+    env = dict(os.environ if user is None else user)
+    for name in DROPPED:
+        env.pop(name, None)
+    env.update(CACHES_OFF)
+    env.update(
+        TORCHINDUCTOR_CACHE_DIR=str(store),
+        TORCHINDUCTOR_COMPILE_THREADS="1",
+        OMP_NUM_THREADS="1",
+        PYTHONDONTWRITEBYTECODE="1",
+    )
+    return env
+
+
+def python_of_user() -> str:
+    return sys.executable

@@ -1,0 +1,181 @@
+"""Decides what a difference between two tensors means: nothing, rounding noise, or a wrong value.
+
+Works on plain CPU tensors. `truth` is the same call in float64; `nudged` are eager runs whose inputs were moved
+by a unit in the last place, or plain repetitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+#: (rtol, atol) below which two values are the same, as torch.testing.assert_close has them.
+TOLERANCES = {
+    torch.float64: (1e-7, 1e-7),
+    torch.complex128: (1e-7, 1e-7),
+    torch.float32: (1.3e-6, 1e-5),
+    torch.complex64: (1.3e-6, 1e-5),
+    torch.bfloat16: (1.6e-2, 1e-5),
+    torch.float16: (1e-3, 1e-5),
+}
+LOW_PRECISION = (2**-3, 2**-3)
+"""For 8-bit floats and smaller."""
+FACTOR = 4.0
+"""How much worse than eager's own error compiled may be before it counts."""
+CROWD = 16
+"""From this many noisy elements on, noise is judged by its distribution and not element by element."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How two tensors of equal dtype and shape compare."""
+
+    same: bool
+    noise: bool = False
+    why: str = ""
+    magnitude: float = 0.0
+    index: tuple[int, ...] = ()
+    eager: str = ""
+    compiled: str = ""
+    truth: str = ""
+    count: int = 0
+
+
+SAME = Verdict(True)
+
+
+def compare(
+    eager: torch.Tensor,
+    compiled: torch.Tensor,
+    truth: torch.Tensor | None = None,
+    nudged: Sequence[torch.Tensor] = (),
+) -> Verdict:
+    """Compare `compiled` with `eager` (same dtype and shape, any layout of numbers)."""
+    if not (eager.dtype.is_floating_point or eager.dtype.is_complex):
+        return compare_exact(eager, compiled, nudged)
+    a, b = as_real(eager), as_real(compiled)
+    rtol, atol = TOLERANCES.get(eager.dtype, LOW_PRECISION)
+    apart = distance(a, b)
+    wrong = apart > atol + rtol * finite_abs(a)
+    if not bool(wrong.any()):
+        return SAME
+    reference = as_real(truth) if truth is not None and truth.shape == eager.shape else None
+    others = [as_real(n) for n in nudged if n.shape == eager.shape and n.dtype == eager.dtype]
+    why = explained(a, b, wrong, atol + rtol * finite_abs(a), reference, others)
+    shown = torch.where(wrong, apart, torch.zeros_like(apart))
+    flat = int(torch.nan_to_num(shown, nan=float("inf"), posinf=float("inf")).argmax())
+    where = tuple(int(n) for n in torch.unravel_index(torch.tensor(flat), a.shape)) if a.dim() else ()
+    if eager.dtype.is_complex:
+        where = where[:-1]
+    return Verdict(
+        same=False,
+        noise=bool(why),
+        why=why,
+        magnitude=float(apart.reshape(-1)[flat]),
+        index=where,
+        eager=number(a, flat),
+        compiled=number(b, flat),
+        truth=number(reference, flat) if reference is not None else "",
+        count=int(wrong.sum()),
+    )
+
+
+def compare_exact(eager: torch.Tensor, compiled: torch.Tensor, nudged: Sequence[torch.Tensor]) -> Verdict:
+    wrong = eager != compiled
+    if not bool(wrong.any()):
+        return SAME
+    unstable = torch.zeros_like(wrong)
+    for other in nudged:
+        if other.shape == eager.shape and other.dtype == eager.dtype:
+            unstable |= other != eager
+    covered = bool((wrong & ~unstable).sum() == 0)
+    crowded = int(unstable.sum()) >= CROWD and int(wrong.sum()) <= 2 * int(unstable.sum())
+    flat = int(wrong.reshape(-1).to(torch.uint8).argmax())
+    where = tuple(int(n) for n in torch.unravel_index(torch.tensor(flat), eager.shape)) if eager.dim() else ()
+    a, b = eager.reshape(-1)[flat], compiled.reshape(-1)[flat]
+    return Verdict(
+        same=False,
+        noise=covered or crowded,
+        why="eager itself changes there when its inputs move by one unit in the last place" if covered or crowded else "",
+        magnitude=abs(float(a.double()) - float(b.double())),
+        index=where,
+        eager=str(a.item()),
+        compiled=str(b.item()),
+        count=int(wrong.sum()),
+    )
+
+
+def explained(
+    eager: torch.Tensor,
+    compiled: torch.Tensor,
+    wrong: torch.Tensor,
+    tolerance: torch.Tensor,
+    truth: torch.Tensor | None,
+    nudged: Sequence[torch.Tensor],
+) -> str:
+    """Why the elements in `wrong` are only noise; empty where they are not."""
+    left = wrong
+    reasons = []
+    if truth is not None:
+        mine, theirs = distance(eager, truth), distance(compiled, truth)
+        typical = rms(mine)
+        closer = theirs <= FACTOR * torch.maximum(mine, torch.full_like(mine, typical)) + tolerance
+        if bool((left & closer).any()):
+            better = float(rms(theirs)) <= float(rms(mine))
+            reasons.append(
+                "float64 says compiled is at least as close as eager" if better else "float64 says both are as far off"
+            )
+        left = left & ~closer
+        if not bool(left.any()):
+            return reasons[0] if reasons else "float64 agrees with compiled"
+    if nudged:
+        moved = torch.zeros_like(eager)
+        for other in nudged:
+            moved = torch.maximum(moved, distance(other, eager))
+        shaky = moved > tolerance
+        covered = distance(eager, compiled) <= FACTOR * moved + tolerance
+        left = left & ~covered
+        if not bool(left.any()) or crowd(eager, compiled, left, moved, shaky):
+            reasons.append("eager moves as much when its inputs move by one unit in the last place")
+            return "; ".join(reasons)
+    return ""
+
+
+def crowd(
+    eager: torch.Tensor, compiled: torch.Tensor, left: torch.Tensor, moved: torch.Tensor, shaky: torch.Tensor
+) -> bool:
+    """Many elements are unstable: compiled may differ in other ones, as often and as much."""
+    if int(shaky.sum()) < CROWD or int(left.sum()) > 2 * int(shaky.sum()):
+        return False
+    return float(distance(eager, compiled)[left].max()) <= 2 * float(moved.max())
+
+
+def as_real(tensor: torch.Tensor) -> torch.Tensor:
+    """float64, with a last dimension of two for complex numbers."""
+    if tensor.dtype.is_complex:
+        return torch.view_as_real(tensor.to(torch.complex128).resolve_conj())
+    return tensor.to(torch.float64)
+
+
+def distance(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """|a - b|, where equal specials are at distance 0 and a special is infinitely far from anything else."""
+    apart = (a - b).abs()
+    equal = (a == b) | (torch.isnan(a) & torch.isnan(b))
+    apart = torch.where(equal, torch.zeros_like(apart), apart)
+    return torch.nan_to_num(apart, nan=float("inf"), posinf=float("inf"))
+
+
+def finite_abs(a: torch.Tensor) -> torch.Tensor:
+    return torch.nan_to_num(a.abs(), nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def rms(errors: torch.Tensor) -> float:
+    """Root mean square of the finite errors."""
+    finite = errors[torch.isfinite(errors)]
+    return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+
+
+def number(tensor: torch.Tensor, flat: int) -> str:
+    return f"{float(tensor.reshape(-1)[flat]):.6g}"

@@ -1,0 +1,390 @@
+"""The one file that touches torch internals. Each use says for which versions it was tried.
+
+Tried on torch 2.13.0. What other versions lack is looked up with a default, so that a missing hook costs a
+finding and never the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+OLDEST = (2, 8)
+
+
+class UnsupportedTorch(RuntimeError):
+    """The installed torch is older than what torchtriage was written for."""
+
+
+def check_version() -> None:
+    """Raises UnsupportedTorch for a torch before 2.8."""
+    numbers = torch.__version__.split("+")[0].split(".")
+    found = tuple(int("".join(c for c in n if c.isdigit()) or 0) for n in numbers[:2])
+    if found < OLDEST:
+        raise UnsupportedTorch(f"torch {torch.__version__} is too old: torchtriage needs 2.8 or newer")
+
+
+# --- tensors ------------------------------------------------------------------------------------
+
+
+def grad_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """`.grad` without the warning for non-leaf tensors."""
+    if not (tensor.is_leaf or getattr(tensor, "retains_grad", False)):
+        return None
+    with torch._C.DisableTorchFunction():
+        return tensor.grad
+
+
+def is_array(value: Any) -> bool:
+    """Whether it is a numpy array, without importing numpy."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def is_torch_module(name: str | None) -> bool:
+    return bool(name) and (name == "torch" or name.startswith("torch.") or name.startswith("torchtriage."))
+
+
+@contextlib.contextmanager
+def unwatched() -> Iterator[None]:
+    """No user's function mode, dispatch mode, autocast or inference mode sees what is done inside."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with (
+        torch._C.DisableTorchFunction(),
+        _disable_current_modes(),
+        torch.no_grad(),
+        torch.autocast("cpu", enabled=False),
+    ):
+        yield
+
+
+def storage_key(tensor: torch.Tensor) -> int | None:
+    """What two tensors share when they alias; None where there is no storage to share."""
+    try:
+        storage = tensor.untyped_storage()
+        return int(storage._cdata) if storage.nbytes() else None
+    except (NotImplementedError, RuntimeError, AttributeError):
+        return None
+
+
+# --- what the compiler is given -------------------------------------------------------------------
+
+
+def original_function(function: Any) -> Any:
+    """The user's function below the wrappers of torch.compile and torch.compiler.disable."""
+    seen = 0
+    while seen < 20:
+        inner = getattr(function, "__dict__", {}).get("_torchdynamo_orig_callable")
+        if inner is None:
+            inner = wrapped_inline(function)
+        if inner is None or inner is function:
+            return function
+        function, seen = inner, seen + 1
+    return function
+
+
+def wrapped_inline(function: Any) -> Any | None:
+    """The callable inside `torch._dynamo.external_utils.wrap_inline`, or None."""
+    code = getattr(function, "__code__", None)
+    if code is None or not code.co_filename.endswith("external_utils.py") or code.co_freevars != ("fn",):
+        return None
+    return function.__closure__[0].cell_contents
+
+
+def skip_in_dynamo(package: str) -> None:
+    """Dynamo must never trace our own frames."""
+    from torch._dynamo import trace_rules
+
+    trace_rules.add(package)
+
+
+def context_class() -> type:
+    """The class whose instances turn a function into a compiled one."""
+    from torch._dynamo.eval_frame import OptimizeContext
+
+    return OptimizeContext
+
+
+def reset() -> None:
+    torch._dynamo.reset()
+
+
+def warm_up() -> None:
+    """Import what a compilation needs, so that trials forked from here need not."""
+    for name in (
+        "torch._dynamo",
+        "torch._inductor.compile_fx",
+        "torch._inductor.codecache",
+        "torch._inductor.codegen.cpp",
+        "torch._inductor.codegen.wrapper",
+        "torch._inductor.scheduler",
+        "torch._inductor.fx_passes.post_grad",
+        "torch._inductor.fx_passes.joint_graph",
+        "torch._dynamo.backends.debugging",
+        "torch._functorch.aot_autograd",
+    ):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+# --- switches -------------------------------------------------------------------------------------
+
+
+def set_switch(name: str, value: Any) -> None:
+    """Set `torch._inductor.config.cpp.simdlen` and the like. Raises AttributeError for an unknown name."""
+    module_name, attribute = split_switch(name)
+    target: Any = importlib.import_module(module_name)
+    *parents, last = attribute.split(".")
+    for parent in parents:
+        target = getattr(target, parent)
+    getattr(target, last)  # an unknown name is an error, never a new attribute
+    setattr(target, last, value)
+
+
+def split_switch(name: str) -> tuple[str, str]:
+    for module_name in (
+        "torch._inductor.config",
+        "torch._dynamo.config",
+        "torch._functorch.config",
+        "torch.compiler.config",
+        "torch.fx.experimental._config",
+    ):
+        if name.startswith(module_name + "."):
+            return module_name, name[len(module_name) + 1 :]
+    raise AttributeError(f"no torch config of that name: {name}")
+
+
+def has_switch(name: str) -> bool:
+    try:
+        module_name, attribute = split_switch(name)
+        target: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            target = getattr(target, part)
+    except (AttributeError, ImportError):
+        return False
+    return True
+
+
+def changed_configs() -> dict[str, str]:
+    """Every torch config value that is not its default."""
+    changed: dict[str, str] = {}
+    for module_name in ("torch._dynamo.config", "torch._inductor.config", "torch._functorch.config"):
+        try:
+            module: Any = importlib.import_module(module_name)
+            for line in module.codegen_config().splitlines():
+                name, _, value = line.partition(" = ")
+                changed[name.strip()] = value.strip()
+        except Exception:  # a config that cannot print itself must not cost the report
+            continue
+    return changed
+
+
+def send_to_eager(operator: str) -> None:
+    """Make Inductor call the eager kernel of one ATen overload (`aten.ldexp.Tensor`)."""
+    import torch._inductor.decomposition as decomposition
+    import torch._inductor.lowering as lowering
+
+    overload: Any = torch.ops
+    for part in operator.split("."):
+        overload = getattr(overload, part)
+    decomposition.decompositions.pop(overload, None)
+    lowering.make_fallback(overload, warn=False, override_decomp=True)
+    fast = getattr(decomposition, "fast_random_decomps", None)
+    if fast is not None and hasattr(fast, "cache_clear"):
+        fast.cache_clear()
+
+
+def turn_caches_on(folder: str) -> None:
+    """The compiler's caches as a user has them, in a folder of our own."""
+    import os
+
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+    for name in (
+        "torch._inductor.config.fx_graph_cache",
+        "torch._functorch.config.enable_autograd_cache",
+        "torch._dynamo.config.automatic_dynamic_local_pgo",
+    ):
+        if has_switch(name):
+            set_switch(name, True)
+    clear_cache_dir()
+
+
+def clear_cache_dir() -> None:
+    """Forget a cache folder that torch has looked up already."""
+    for module_name, function in (
+        ("torch._inductor.runtime.cache_dir_utils", "cache_dir"),
+        ("torch._inductor.codecache", "cache_dir"),
+    ):
+        module = sys.modules.get(module_name)
+        clear = getattr(getattr(module, function, None), "cache_clear", None)
+        if clear:
+            clear()
+
+
+# --- the compiler's own bisection hooks -----------------------------------------------------------
+
+
+class StepLog:
+    """Counts the steps of one subsystem, notes what each was, and switches off those past a limit.
+
+    Stands in for CompilerBisector.disable_subsystem, whose own state is files in the user's cache folder.
+    """
+
+    def __init__(self, backend: str, subsystem: str, maximum: int, limit_of_notes: int = 5000):
+        self.backend, self.subsystem, self.maximum = backend, subsystem, maximum
+        self.steps: list[dict[str, Any]] = []
+        self.limit_of_notes = limit_of_notes
+        self.count = 0
+
+    def __call__(self, backend: str, subsystem: str, debug_info: Callable[[], str] | None = None) -> bool:
+        if (backend, subsystem) != (self.backend, self.subsystem):
+            return False
+        self.count += 1
+        if len(self.steps) < self.limit_of_notes:
+            self.steps.append({"index": self.count, **describe_step(subsystem, debug_info)})
+        return self.count > self.maximum
+
+
+def describe_step(subsystem: str, debug_info: Callable[[], str] | None) -> dict[str, Any]:
+    """Name and source line of the step that is about to be taken."""
+    name = ""
+    if debug_info is not None:
+        with contextlib.suppress(Exception):
+            name = str(debug_info())
+    node = current_node()
+    if subsystem == "lowerings" and node is not None:
+        name = operator_name(node.target)
+    if subsystem == "decomposition":
+        name = name.removeprefix("<OpOverload(op='").rstrip(">").replace("', overload='", ".").rstrip("')")
+    return {"name": name, **user_line(node)}
+
+
+def operator_name(target: Any) -> str:
+    """`aten.ldexp.Tensor` for an overload, a readable name for anything else."""
+    text = str(target)
+    return text.removeprefix("torch.ops.")
+
+
+def current_node() -> Any | None:
+    """The FX node that Inductor is lowering, or that AOTAutograd is tracing."""
+    with contextlib.suppress(Exception):
+        from torch._inductor.virtualized import V
+
+        node = V.current_node
+        if isinstance(node, torch.fx.Node):
+            return node
+    with contextlib.suppress(Exception):
+        from torch.fx.traceback import get_current_meta
+
+        meta = get_current_meta()
+        if meta:
+            return types.SimpleNamespace(meta=meta, target="")
+    return None
+
+
+def user_line(node: Any | None) -> dict[str, Any]:
+    """File, line and code of the innermost frame of the user's below one node."""
+    trace = (getattr(node, "meta", None) or {}).get("stack_trace")
+    return last_frame(trace) if trace else {}
+
+
+def last_frame(trace: str) -> dict[str, Any]:
+    """The innermost frame, outside torch where there is one, of a printed stack."""
+    import re
+
+    found: dict[str, Any] = {}
+    rows = trace.splitlines()
+    for position, row in enumerate(rows):
+        match = re.match(r'\s*File "(.+)", line (\d+)', row)
+        if not match:
+            continue
+        if "/torch/" in match[1] and found:
+            continue
+        code = rows[position + 1].strip() if position + 1 < len(rows) else ""
+        found = {"file": match[1], "line": int(match[2]), "code": code}
+    return found
+
+
+def limit_steps(log: StepLog) -> None:
+    from torch._inductor.compiler_bisector import CompilerBisector
+
+    CompilerBisector.bisection_enabled = True
+    CompilerBisector.disable_subsystem = staticmethod(log)  # type: ignore[method-assign,assignment]
+
+
+#: subsystems that CompilerBisector can limit by number, by the backend that has them
+STEPS = {
+    "aot_eager_decomp_partition": ("decomposition",),
+    "inductor": ("pre_grad_passes", "joint_graph_passes", "post_grad_passes", "lowerings"),
+}
+
+
+# --- counters and callbacks -----------------------------------------------------------------------
+
+
+def counters() -> dict[str, dict[str, int]]:
+    from torch._dynamo.utils import counters as table
+
+    return {str(group): {str(k): int(v) for k, v in values.items()} for group, values in table.items()}
+
+
+def frame_compiles() -> int:
+    """Compilations of the frame that was compiled most often."""
+    from torch._dynamo import convert_frame
+
+    table = getattr(convert_frame, "FRAME_COMPILE_COUNTER", {})
+    return max((int(n) for n in table.values()), default=0)
+
+
+def clear_counters() -> None:
+    from torch._dynamo import convert_frame
+    from torch._dynamo.utils import counters as table
+
+    table.clear()
+    counter = getattr(convert_frame, "FRAME_COMPILE_COUNTER", None)
+    if counter is not None:
+        counter.clear()
+
+
+def watch_compiles(start: Callable[[], None], end: Callable[[], None]) -> None:
+    with contextlib.suppress(ImportError, AttributeError):
+        from torch._dynamo.callback import on_compile_end, on_compile_start
+
+        on_compile_start(lambda _args: start())
+        on_compile_end(lambda _args: end())
+
+
+def trace_logger() -> Any:
+    import logging
+
+    return logging.getLogger("torch.__trace")
+
+
+def trace_file_handler(folder: str) -> Any | None:
+    """The handler that TORCH_TRACE would have installed, or None where this torch has another."""
+    try:
+        from torch._logging._internal import LazyTraceHandler, TorchLogsFormatter
+
+        handler = LazyTraceHandler(folder)
+        handler.setFormatter(TorchLogsFormatter(trace=True))
+        return handler
+    except (ImportError, TypeError):
+        return None
+
+
+def is_fully_eager(module: str) -> bool:
+    """Whether a call of torch.compile from this module is torch's own business."""
+    return is_torch_module(module) and module not in ("torch.nn.modules.module",)
+
+
+@functools.lru_cache(maxsize=1)
+def torch_root() -> str:
+    return str(torch.__path__[0])

@@ -1,0 +1,275 @@
+"""The stage: a process that holds the user's program, runs it in eager mode, and forks trials at its calls.
+
+At a call worth a trial it forks a *holder*, which waits for jobs and forks a *keeper* for each; the keeper forks
+the trial, which goes on with the program from that very call.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from torchtriage.probe import compat, exceptions, intercept, keeper, walk, wire
+from torchtriage.probe.intercept import Region
+from torchtriage.probe.perform import Call
+from torchtriage.probe.trial import Job, StopTrial, Trial, make_references
+
+
+@dataclass
+class Plan:
+    """What the lab wants to know from the eager run."""
+
+    max_calls: int = 64
+    max_seconds: float = 60.0
+    max_holders: int = 6
+    start: int | None = None
+    """Rerun mode: become the trial `job` at this call instead of forking."""
+    job: dict[str, Any] = field(default_factory=dict)
+
+
+class Parked(BaseException):
+    """The eager run has shown enough; the stage waits for its trials."""
+
+
+class Stage:
+    """The dispatcher of the stage: eager calls, and holders at the calls that matter."""
+
+    def __init__(self, control: socket.socket | None, plan: Plan):
+        self.control, self.plan = control, plan
+        self.count = 0
+        self.begin = 0.0
+        self.inside = threading.local()
+        self.main = threading.get_ident()
+        self.pid = os.getpid()
+        self.holders = 0
+        self.signatures: set[tuple[str, str]] = set()
+        self.trial: Trial | None = None
+
+    def send(self, message: dict[str, Any], *descriptors: int) -> None:
+        if self.control is not None and os.getpid() == self.pid:
+            wire.send(self.control, message, *descriptors)
+
+    def call(self, region: Region, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        foreign = threading.get_ident() != self.main or os.getpid() != self.pid
+        if foreign or getattr(self.inside, "value", 0):
+            return region.function(*args, **kwargs)
+        number, self.count = self.count, self.count + 1
+        if number == 0:
+            self.begin = time.monotonic()
+        self.inside.value = 1
+        try:
+            return self.watched(number, region, args, kwargs)
+        finally:
+            self.inside.value = 0
+
+    def watched(self, number: int, region: Region, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.plan.start is not None and number == self.plan.start:
+            return self.become(number, self.plan.job, region, args, kwargs)
+        if number >= self.plan.max_calls or time.monotonic() - self.begin > self.plan.max_seconds:
+            self.send({"event": "enough", "call": number})
+            raise Parked
+        signature = signature_of(args, kwargs)
+        fresh = (region.key, signature) not in self.signatures
+        self.signatures.add((region.key, signature))
+        if self.control is not None and fresh and self.holders < self.plan.max_holders:
+            job = self.hold(number)
+            if job is not None:
+                return self.become(number, job, region, args, kwargs)
+        start = time.perf_counter()
+        raised: BaseException | None = None
+        try:
+            return region.function(*args, **kwargs)
+        except BaseException as error:
+            raised = error
+            raise
+        finally:
+            self.send(
+                {
+                    "event": "call",
+                    "call": number,
+                    "region": region.key,
+                    "signature": signature,
+                    "new": fresh,
+                    "seconds": time.perf_counter() - start,
+                    "grad": torch.is_grad_enabled(),
+                    "exception": exceptions.describe(raised) if raised is not None else None,
+                }
+            )
+
+    # --- forks ---------------------------------------------------------------------------------------
+
+    def hold(self, number: int) -> dict[str, Any] | None:
+        """Fork a holder of this call. Returns None in the stage and a job in a trial."""
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            self.send({"event": "cuda", "call": number})
+            return None
+        sys.stdout.flush()
+        sys.stderr.flush()
+        ours, theirs = wire.pair()
+        child = os.fork()
+        if child:
+            theirs_fd = theirs.fileno()
+            ours.close()
+            self.holders += 1
+            self.send({"event": "holder", "call": number, "pid": child}, theirs_fd)
+            theirs.close()
+            return None
+        theirs.close()
+        keeper.die_with_parent()
+        if self.control is not None:
+            self.control.close()
+            self.control = None
+        return hold_call(ours)
+
+    def become(
+        self, number: int, plain: dict[str, Any], region: Region, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """From here on this process is a trial (or makes the references of one call)."""
+        self.pid = os.getpid()
+        self.main = threading.get_ident()
+        if plain.get("kind") == "truth":
+            folder = plain["folder"]
+            make_references(Call(region, args, kwargs), tuple(plain["flavours"]), folder, plain.get("forks", True))
+            wire.append(os.path.join(folder, "events.jsonl"), {"event": "end", "stopped": True, "measures": {}})
+            leave()
+        if plain.get("kind") == "tree":
+            from torchtriage.probe import tree
+
+            tree.write(region, plain["folder"], args, kwargs)
+            leave()
+        self.trial = Trial(Job.from_json(plain), number)
+        try:
+            self.trial.prepare()
+        except Exception as error:
+            self.trial.event("unfit", exception=exceptions.describe(error))
+            leave()
+        intercept.set_dispatcher(self.trial)
+        return self.trial.call(region, args, kwargs)
+
+
+def hold_call(lab: socket.socket) -> dict[str, Any]:
+    """Wait for jobs. Returns only in a trial; the holder itself leaves when the lab does."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    warm = False
+    while True:
+        message = wire.receive(lab)
+        if message is None:
+            leave()
+        job, descriptors = message  # type: ignore[misc]
+        if not warm and job.get("kind") != "truth":
+            compat.warm_up()
+            warm = True
+        connection = wire.from_descriptor(descriptors[0])
+        if os.fork() == 0:
+            lab.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            taken = keep_one(connection, job)
+            if taken is not None:
+                return taken
+        connection.close()
+
+
+def keep_one(connection: socket.socket, job: dict[str, Any]) -> dict[str, Any] | None:
+    """Be the keeper of one trial. Returns the job in the trial process itself."""
+    keeper.die_with_parent()
+    os.setsid()
+    limits = keeper.Limits(job.get("seconds", 120.0), job.get("bytes", 8 << 30))
+    result = keeper.keep(None, limits, connection)
+    if result is None:
+        connection.close()
+        return job
+    wire.send(connection, result)
+    connection.close()
+    leave()
+    return None
+
+
+def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """What guards look at, as text: shapes, strides, dtypes, devices, grad mode, Python scalars."""
+    shown = []
+    for leaf in walk.leaves({"args": args, "kwargs": kwargs})[:400]:
+        value = leaf.value
+        if isinstance(value, torch.Tensor):
+            try:
+                stride: Any = value.stride()
+            except RuntimeError:
+                stride = ""
+            shown.append(f"{value.dtype}{tuple(value.shape)}{stride}{value.device}{int(value.requires_grad)}")
+        elif isinstance(value, (bool, int, str, type(None))):
+            shown.append(repr(value)[:80])
+        else:
+            shown.append(type(value).__name__)
+    return f"{';'.join(shown)}|grad={torch.is_grad_enabled()}"[:8000]
+
+
+def leave() -> None:
+    """End this process at once: no exit handlers of the program run in our forks."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(0)
+
+
+def run_program(stage: Stage, run: Any) -> None:
+    """Run the loaded program to its end, in whatever role this process ends up in."""
+    error: BaseException | None = None
+    try:
+        run()
+    except (Parked, StopTrial) as stop:
+        error = stop
+    except SystemExit as stop:
+        error = stop if stop.code not in (None, 0) else None
+    except BaseException as raised:
+        error = raised
+        if stage.trial is not None:
+            import traceback
+
+            traceback.print_exc()
+    if stage.trial is not None:
+        stage.trial.finish(error)
+        leave()
+    if os.getpid() != stage.pid:  # a process that the program forked itself
+        os._exit(1 if error else 0)
+    described = None
+    if error is not None and not isinstance(error, Parked):
+        described = exceptions.describe(error)
+    send_end(stage, described, getattr(error, "code", None) if isinstance(error, SystemExit) else None)
+
+
+def send_end(stage: Stage, exception: dict[str, Any] | None, status: Any) -> None:
+    """Tell the lab how the eager run ended, and what it compiled."""
+    event = {"event": "end", "exception": exception, "calls": stage.count, "exit": status}
+    stage.send({**event, "regions": region_list(), "configs": compat.changed_configs()})
+
+
+def region_list() -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for region in intercept.regions:
+        backend = region.settings.backend
+        found.setdefault(
+            region.key,
+            {
+                "key": region.key,
+                "name": region.name,
+                "file": region.file,
+                "line": region.line,
+                "settings": region.settings.text(),
+                "dynamic": region.settings.dynamic,
+                "backend": backend if isinstance(backend, str) else f"<{getattr(backend, '__name__', 'callable')}>",
+                "fullgraph": bool(
+                    region.settings.arguments.get("fullgraph") or region.settings.arguments.get("nopython")
+                ),
+                "mode": region.settings.arguments.get("mode"),
+                "options": bool(region.settings.arguments.get("options")),
+            },
+        )
+    return list(found.values())

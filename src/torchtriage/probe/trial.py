@@ -1,0 +1,324 @@
+"""A trial: from here on the program runs under a variant, and its calls are recorded beside eager references."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from torchtriage.model.variant import OWN, Variant
+from torchtriage.probe import compat, exceptions, intercept, wire
+from torchtriage.probe.intercept import Region
+from torchtriage.probe.perform import Call, grad_path, in_fork
+
+REFERENCE_SECONDS = 60.0
+
+
+@dataclass
+class Job:
+    """What the lab asks of one trial. Call numbers count the calls of all regions from the program's start."""
+
+    folder: str
+    variant: Variant = field(default_factory=Variant)
+    stop: int | None = None
+    """The last call to make; None: go on to the end of the program."""
+    compare: int = 32
+    """Calls before this number are recorded and compared."""
+    flavours: tuple[str, ...] = ("eager",)
+    """Eager references to make at `stop`."""
+    truths: dict[str, str] = field(default_factory=dict)
+    """call number -> folder with references that were made from the program's eager state."""
+    observe: bool = False
+    trace: str = ""
+    time_step: bool = False
+    only: str = ""
+    """Key of the region to compile; the others stay eager. Empty: all."""
+    backward: bool = True
+    forks: bool = True
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Job:
+        given = {k: v for k, v in plain.items() if k in cls.__dataclass_fields__}
+        given["variant"] = Variant.from_json(plain.get("variant") or {})
+        given["flavours"] = tuple(plain.get("flavours") or ("eager",))
+        return cls(**given)
+
+
+class StopTrial(BaseException):
+    """Ends the trial at its last call. Not an Exception, so that programs do not catch it."""
+
+
+class Trial:
+    """The dispatcher of a trial process."""
+
+    def __init__(self, job: Job, first: int):
+        self.job, self.number = job, first
+        self.depth = threading.local()
+        self.log = os.path.join(job.folder, "events.jsonl")
+        self.compiling = 0
+        self.compile_start = self.compile_seconds = self.call_seconds = 0.0
+        self.step_seconds: float | None = None
+        self.compared = 0
+        self.limits: list[compat.StepLog] = []
+        self.main = threading.get_ident()
+        self.pid = os.getpid()
+        self.notes: list[dict[str, Any]] = []
+        self.recompile_limit_hit = False
+
+    # --- before the first call -------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Apply the variant to this process. Raises what a wrong switch or name raises."""
+        variant = self.job.variant
+        compat.reset()
+        compat.clear_counters()
+        torch.set_num_threads(variant.threads)
+        if variant.caches:
+            compat.turn_caches_on(os.path.join(self.job.folder, "cache"))
+        for name, value in variant.switches:
+            compat.set_switch(name, value)
+        for operator in variant.eager_operators:
+            compat.send_to_eager(operator)
+        for name in variant.disabled:
+            disable(name)
+        if variant.limit is not None:
+            log = compat.StepLog(variant.limit.backend, variant.limit.subsystem, variant.limit.maximum)
+            compat.limit_steps(log)
+            self.limits.append(log)
+        compat.watch_compiles(self.compile_began, self.compile_ended)
+        logger = compat.trace_logger()
+        if self.job.trace and (handler := compat.trace_file_handler(self.job.trace)):
+            logger.addHandler(handler)
+        if self.job.observe:
+            logger.addHandler(Observer(self))
+        self.event("begin", call=self.number)
+
+    def event(self, name: str, **more: Any) -> None:
+        if os.getpid() == self.pid:
+            wire.append(self.log, {"event": name, "at": time.monotonic(), **more})
+
+    def compile_began(self) -> None:
+        if self.compiling == 0:
+            self.compile_start = time.perf_counter()
+            self.event("compile")
+        self.compiling += 1
+
+    def compile_ended(self) -> None:
+        self.compiling -= 1
+        if self.compiling == 0:
+            self.compile_seconds += time.perf_counter() - self.compile_start
+            self.event("compiled")
+
+    # --- calls -------------------------------------------------------------------------------------
+
+    def call(self, region: Region, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        function = self.implementation(region)
+        inside = getattr(self.depth, "value", 0)
+        if inside or threading.get_ident() != self.main or os.getpid() != self.pid:
+            return function(*args, **kwargs)
+        number, self.number = self.number, self.number + 1
+        stop = self.job.stop
+        if stop is not None and number > stop:
+            raise StopTrial
+        self.depth.value = 1
+        try:
+            if number != stop and number >= self.job.compare:
+                return function(*args, **kwargs)
+            return self.recorded(number, Call(region, args, kwargs), function)
+        finally:
+            self.depth.value = 0
+
+    def implementation(self, region: Region) -> Callable[..., Any]:
+        """The region compiled under the variant."""
+        variant = self.job.variant
+        if self.job.only and region.key != self.job.only:
+            return region.function
+        changes: dict[str, Any] = {}
+        for name in ("backend", "dynamic", "mode", "fullgraph"):
+            value = getattr(variant, name)
+            if value != OWN:
+                changes[name] = value
+        if not changes:
+            return region.own
+        key = tuple(sorted(changes.items(), key=lambda item: item[0]))
+        if key not in region.compiled:
+            region.compiled[key] = intercept.compile_again(region, changes)
+        return region.compiled[key]
+
+    def recorded(self, number: int, call: Call, function: Callable[..., Any]) -> Any:
+        last = number == self.job.stop
+        path = os.path.join(self.job.folder, f"{number}.pt")
+        reference = self.reference(number, call, last)
+        self.event("call", call=number, region=call.region.key, reference=reference)
+        self.compared += 1
+        begin = time.perf_counter()
+        try:
+            result = call.run(function, path)
+        except BaseException as error:
+            self.event("raised", call=number, exception=exceptions.describe(error))
+            if last:
+                raise StopTrial from None
+            raise
+        finally:
+            self.call_seconds += time.perf_counter() - begin
+        self.event("returned", call=number)
+        if self.job.backward and reference:
+            self.backward(number, call, result, path, last)
+        if last:
+            if self.job.time_step:
+                self.step_seconds = step_time(function, call)
+            raise StopTrial
+        return result
+
+    def reference(self, number: int, call: Call, last: bool) -> str:
+        """Folder of the eager references of a call, made here unless the eager run's own will do."""
+        wanted = self.job.flavours if last else ("eager",)
+        shared = self.job.truths.get(str(number))
+        if shared and read_digest(shared) == call.digest:
+            return shared
+        if not self.job.forks:
+            return shared or ""
+        folder = os.path.join(self.job.folder, f"reference-{number}")
+        os.makedirs(folder, exist_ok=True)
+        return folder if make_references(call, wanted, folder) else ""
+
+    def backward(self, number: int, call: Call, result: Any, path: str, last: bool) -> None:
+        """A backward of our own: in this process at the last call, else in a fork, so that the program's works."""
+        if last:
+            self.event("backward", call=number)
+            call.backward(result, grad_path(path))
+            self.event("backwarded", call=number)
+        elif self.job.variant.threads == 1 and self.job.forks:
+            self.event("backward", call=number)
+            died = in_fork(lambda: call.backward(result, grad_path(path)), 600.0)
+            if died:
+                self.event("backward-died", call=number, signal=died)
+            else:
+                self.event("backwarded", call=number)
+
+    # --- the end -------------------------------------------------------------------------------------
+
+    def finish(self, error: BaseException | None) -> None:
+        """Write what was counted. `error` is what the program ended with."""
+        ended: dict[str, Any] = {"stopped": isinstance(error, StopTrial)}
+        if error is not None and not isinstance(error, StopTrial):
+            ended["exception"] = exceptions.describe(error)
+        if isinstance(error, SystemExit):
+            ended["exit"] = error.code if isinstance(error.code, int) else int(error.code is not None)
+        self.event("end", **ended, measures=self.measures(), notes=self.notes)
+
+    def measures(self) -> dict[str, Any]:
+        table = compat.counters()
+        stats = table.get("stats", {})
+        return {
+            "graphs": stats.get("unique_graphs", 0),
+            "captured": stats.get("calls_captured", 0),
+            "breaks": sum(table.get("graph_break", {}).values()),
+            "recompiles": max(compat.frame_compiles() - 1, 0),
+            "compile_seconds": self.compile_seconds,
+            "call_seconds": self.call_seconds,
+            "step_seconds": self.step_seconds,
+            "calls_seen": self.number,
+            "calls_compared": self.compared,
+            "steps": [step for log in self.limits for step in log.steps],
+            "step_count": sum(log.count for log in self.limits),
+            "unimplemented": table.get("unimplemented", {}),
+            "inductor": table.get("inductor", {}),
+        }
+
+
+def make_references(call: Call, flavours: tuple[str, ...], folder: str, forks: bool = True) -> bool:
+    """Run the eager references of a call, each in a process of its own. False when eager itself could not.
+
+    Without forks, only the first flavour is run, and this process must not go on.
+    """
+    with open(os.path.join(folder, "digest"), "w") as file:
+        file.write(call.digest)
+    if not forks:
+        call.reference(flavours[0], os.path.join(folder, f"{flavours[0]}.pt"))
+        return True
+    fine = True
+    for flavour in flavours:
+        path = os.path.join(folder, f"{flavour}.pt")
+        died = in_fork(functools.partial(call.reference, flavour, path), REFERENCE_SECONDS)
+        fine = fine and (not died or flavour != "eager")
+    return fine
+
+
+def read_digest(folder: str) -> str:
+    try:
+        with open(os.path.join(folder, "digest")) as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def step_time(function: Callable[..., Any], call: Call, seconds: float = 0.4) -> float | None:
+    """The shortest of a few warm calls; None when the call cannot be repeated."""
+    best: float | None = None
+    begin = time.perf_counter()
+    try:
+        while best is None or time.perf_counter() - begin < seconds:
+            start = time.perf_counter()
+            function(*call.args, **call.kwargs)
+            spent = time.perf_counter() - start
+            best = spent if best is None else min(best, spent)
+    except Exception:
+        return best
+    return best
+
+
+def disable(name: str) -> None:
+    """Wrap `module:qualified.name` in torch.compiler.disable, where it is defined."""
+    module_name, _, qualified = name.partition(":")
+    owner: Any = sys.modules[module_name]
+    *parents, last = qualified.split(".")
+    for parent in parents:
+        owner = getattr(owner, parent)
+    raw = vars(owner).get(last) if isinstance(owner, type) else None
+    if isinstance(raw, (staticmethod, classmethod)):
+        setattr(owner, last, type(raw)(torch.compiler.disable(raw.__func__)))
+    else:
+        setattr(owner, last, torch.compiler.disable(getattr(owner, last)))
+
+
+class Observer(logging.Handler):
+    """Keeps torch's own records of graph breaks and recompilations."""
+
+    WANTED = ("dynamo_graph_break_reason", "recompile_reasons", "dynamo_error")
+
+    def __init__(self, trial: Trial):
+        super().__init__()
+        self.trial = trial
+
+    def emit(self, record: logging.LogRecord) -> None:
+        metadata = getattr(record, "metadata", None) or {}
+        name = (metadata.get("artifact") or {}).get("name")
+        if name in self.WANTED and len(self.trial.notes) < 200:
+            self.trial.notes.append(
+                {
+                    "name": name,
+                    "text": str(getattr(record, "payload", ""))[:6000],
+                    "frame": metadata.get("frame_id"),
+                    "compile": metadata.get("frame_compile_id"),
+                }
+            )
+        if "dynamo_start" in metadata and len(self.trial.notes) < 400:
+            stack = metadata["dynamo_start"].get("stack") or [{}]
+            self.trial.notes.append(
+                {
+                    "name": "frame",
+                    "frame": metadata.get("frame_id"),
+                    "compile": metadata.get("frame_compile_id"),
+                    "function": stack[-1].get("name", ""),
+                    "line": stack[-1].get("line", 0),
+                }
+            )
