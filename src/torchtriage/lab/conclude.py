@@ -171,6 +171,7 @@ def measures_of(ended: Mapping[str, Any], events: Sequence[Event]) -> Measures:
     found = end.get("measures") or {}
     notes = end.get("notes") or []
     seconds = float(found.get("compile_seconds", 0.0))
+    nodes, file, line = found.get("repeated") or (0, "", 0)
     return Measures(
         graphs=int(found.get("graphs", 0)),
         breaks=int(found.get("breaks", 0)),
@@ -186,6 +187,9 @@ def measures_of(ended: Mapping[str, Any], events: Sequence[Event]) -> Measures:
         steps=tuple(Step(**step) for step in found.get("steps", ())),
         calls_seen=int(found.get("calls_seen", 0)),
         calls_compared=int(found.get("calls_compared", 0)),
+        repeated_nodes=int(nodes),
+        repeated_file=str(file),
+        repeated_line=int(line),
         unimplemented=sum(found.get("unimplemented", {}).values()),
         recompile_limit_hit=any("recompile_limit" in str(k) for k in found.get("unimplemented", {})),
     )

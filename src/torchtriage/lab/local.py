@@ -182,12 +182,9 @@ class LocalLab:
         folder = self.new_folder()
         job = self.job(request, folder, stage)
         start = request.start if request.start is not None else 0
-        store = self.env
-        if request.fresh_store:
-            store = {**self.env, "TORCHINDUCTOR_CACHE_DIR": str(folder / "store")}
         self.trials_run += 1
-        if self.rerun or request.fresh_store or start not in stage.holders:
-            ended = self.fresh(job, start, folder, store)
+        if self.rerun or start not in stage.holders:
+            ended = self.fresh(job, start, folder, self.env)
         else:
             ended = stage.trial(start, job)
         try:
@@ -208,6 +205,7 @@ class LocalLab:
             forks=not self.rerun,
             trace=str(self.folder / "trace") if request.observe else "",
             compare=request.compare,
+            store=str(folder / "store") if request.fresh_store else "",
         )
         plain["flavours"] = list(request.flavours)
         return plain

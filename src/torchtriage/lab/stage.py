@@ -39,6 +39,7 @@ class Survey:
     unfit: str = ""
     environment: dict[str, Any] = field(default_factory=dict)
     configs: dict[str, str] = field(default_factory=dict)
+    defaults: dict[str, str] = field(default_factory=dict)
     holders: list[int] = field(default_factory=list)
     seconds: float = 0.0
     log: str = ""
@@ -109,6 +110,7 @@ class Stage:
             case "end":
                 survey.ended = True
                 survey.regions, survey.configs = message["regions"], message["configs"]
+                survey.defaults = message["defaults"]
                 survey.exception, survey.exit = message["exception"], message["exit"]
         survey.seconds = time.monotonic() - self.begin
 

@@ -115,6 +115,11 @@ class Measures:
     calls_seen: int = 0
     calls_compared: int = 0
     recompile_limit_hit: bool = False
+    repeated_nodes: int = 0
+    """The most graph nodes that one line of the program became, in one graph."""
+    repeated_file: str = ""
+    repeated_line: int = 0
+    eager_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -187,6 +187,19 @@ def changed_configs() -> dict[str, str]:
     return changed
 
 
+def defaults_of_changed(changed: dict[str, str]) -> dict[str, str]:
+    """The default, as Python text, of each config value in `changed`."""
+    found: dict[str, str] = {}
+    for name in changed:
+        try:
+            module_name, attribute = split_switch(name)
+            entry = sys.modules[module_name]._config[attribute]
+            found[name] = repr(entry.default)
+        except (AttributeError, KeyError):
+            continue
+    return found
+
+
 def send_to_eager(operator: str) -> None:
     """Make Inductor call the eager kernel of one ATen overload (`aten.ldexp.Tensor`)."""
     import torch._inductor.decomposition as decomposition

@@ -248,7 +248,9 @@ def run_program(stage: Stage, run: Any) -> None:
 def send_end(stage: Stage, exception: dict[str, Any] | None, status: Any) -> None:
     """Tell the lab how the eager run ended, and what it compiled."""
     event = {"event": "end", "exception": exception, "calls": stage.count, "exit": status}
-    stage.send({**event, "regions": region_list(), "configs": compat.changed_configs()})
+    configs = compat.changed_configs()
+    more = {"configs": configs, "defaults": compat.defaults_of_changed(configs)}
+    stage.send({**event, "regions": region_list(), **more})
 
 
 def region_list() -> list[dict[str, Any]]:

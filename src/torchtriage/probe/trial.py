@@ -36,6 +36,8 @@ class Job:
     """Eager references to make at `stop`."""
     truths: dict[str, str] = field(default_factory=dict)
     """call number -> folder with references that were made from the program's eager state."""
+    store: str = ""
+    """Folder of compiled kernels, where it is not the shared one."""
     observe: bool = False
     trace: str = ""
     time_step: bool = False
@@ -71,7 +73,7 @@ class Trial:
         self.main = threading.get_ident()
         self.pid = os.getpid()
         self.notes: list[dict[str, Any]] = []
-        self.recompile_limit_hit = False
+        self.repeated: tuple[int, str, int] = (0, "", 0)
 
     # --- before the first call -------------------------------------------------------------------
 
@@ -81,6 +83,8 @@ class Trial:
         compat.reset()
         compat.clear_counters()
         torch.set_num_threads(variant.threads)
+        if self.job.store:
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = self.job.store
         if variant.caches:
             compat.turn_caches_on(os.path.join(self.job.folder, "cache"))
         for name, value in variant.switches:
@@ -231,6 +235,7 @@ class Trial:
             "steps": [step for log in self.limits for step in log.steps],
             "step_count": sum(log.count for log in self.limits),
             "unimplemented": table.get("unimplemented", {}),
+            "repeated": self.repeated,
             "inductor": table.get("inductor", {}),
         }
 
@@ -290,6 +295,23 @@ def disable(name: str) -> None:
         setattr(owner, last, torch.compiler.disable(getattr(owner, last)))
 
 
+def most_repeated(graph: str) -> tuple[int, str, int]:
+    """(nodes, file, line) of the line of the program that became the most nodes of a printed graph."""
+    counts: dict[tuple[str, int], int] = {}
+    where: tuple[str, int] | None = None
+    for row in graph.splitlines():
+        row = row.strip()
+        if row.startswith("# File: "):
+            place = row[8:].partition(" in ")[0].rpartition(":")
+            where = (place[0], int(place[2])) if place[2].isdigit() else None
+        elif where is not None and " = " in row and not row.startswith("#"):
+            counts[where] = counts.get(where, 0) + 1
+    if not counts:
+        return (0, "", 0)
+    found = max(counts, key=lambda key: counts[key])
+    return (counts[found], *found)
+
+
 class Observer(logging.Handler):
     """Keeps torch's own records of graph breaks and recompilations."""
 
@@ -311,6 +333,8 @@ class Observer(logging.Handler):
                     "compile": metadata.get("frame_compile_id"),
                 }
             )
+        if "dynamo_output_graph" in metadata:
+            self.trial.repeated = max(self.trial.repeated, most_repeated(str(getattr(record, "payload", ""))))
         if "dynamo_start" in metadata and len(self.trial.notes) < 400:
             stack = metadata["dynamo_start"].get("stack") or [{}]
             self.trial.notes.append(

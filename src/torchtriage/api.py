@@ -1,0 +1,275 @@
+"""The library's front door: runs a diagnosis from a target to its report files.
+
+`diagnose(model_or_function, *args)` works on live objects; `run` is what the command line calls.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torchtriage import __version__
+from torchtriage.investigate.diagnose import diagnose as investigate
+from torchtriage.investigate.facts import Facts
+from torchtriage.lab.journal import Journal
+from torchtriage.lab.local import LocalLab, Options, Progress
+from torchtriage.lab.request import Request
+from torchtriage.lab.stage import StageError, Survey
+from torchtriage.model.diagnosis import Diagnosis, Environment, Program, Region
+from torchtriage.model.outcome import ExceptionInfo, Outcome, exception_from_json
+from torchtriage.report.files import write_all
+
+VARIABLES = ("TORCH", "PYTORCH", "TRITON", "CUDA", "OMP_", "MKL_", "KMP_", "NCCL", "CXX", "CC", "ROCM", "HIP", "CUBLAS")
+SECRET = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
+
+
+class UsageError(Exception):
+    """Bad input: one line for the user, exit status 2."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a person can choose about a run. Times in seconds."""
+
+    jobs: int = 0
+    """0: as many as there are cores, at most 4."""
+    trial_timeout: float = 180.0
+    trial_memory: int = 0
+    """Bytes; 0: a fair share of the machine's memory."""
+    isolation: str = "auto"
+    max_calls: int = 64
+    runs: str = "runs"
+    python: str = ""
+    fresh: bool = False
+
+
+def run(
+    target: Mapping[str, Any],
+    settings: Settings = Settings(),  # noqa: B008 (frozen)
+    progress: Progress | None = None,
+    note: Callable[[str], None] = lambda text: None,
+    command: str = "",
+) -> Diagnosis:
+    """Diagnose a target and write its report. Raises UsageError for what cannot be diagnosed at all."""
+    begin = time.monotonic()
+    folder = run_folder(target, settings)
+    journal = Journal(folder / "journal.sqlite")
+    try:
+        with LocalLab(dict(target), folder, journal, options(settings), progress) as lab:
+            survey = survey_of(lab, note)
+            facts, program = facts_of(lab, survey), program_of(lab, survey)
+            diagnosis = investigate(lab, facts, program, note)
+            diagnosis = checked(diagnosis)
+        diagnosis = dataclasses.replace(
+            diagnosis,
+            environment=environment_of(survey, settings),
+            command=command,
+            run_folder=str(folder),
+            started=started(journal),
+            seconds=round(time.monotonic() - begin, 1),
+            trials=journal.count("trial"),
+            version=__version__,
+        )
+        write_all(diagnosis, folder)
+        (folder / "finished").write_text(time.strftime("%Y-%m-%dT%H:%M:%S\n"))
+        return diagnosis
+    except StageError as error:
+        raise UsageError(str(error)) from error
+    finally:
+        journal.close()
+
+
+def survey_of(lab: LocalLab, note: Callable[[str], None]) -> Survey:
+    """The eager run; raises UsageError where there is nothing to diagnose."""
+    note("the program in eager mode")
+    survey = lab.survey()
+    if survey.unfit:
+        raise UsageError(survey.unfit)
+    if survey.bad_target:
+        raise UsageError(survey.bad_target)
+    if survey.killed:
+        raise UsageError(f"the program fails in eager mode already: it is killed by {survey.killed}")
+    if survey.calls:
+        return survey
+    if survey.exception is not None:
+        raise UsageError(f"the program fails in eager mode already: {failure_line(survey.exception)}")
+    if survey.regions:
+        names = ", ".join(region["name"] for region in survey.regions[:3])
+        raise UsageError(f"the program compiles {names} but never calls it, so there is nothing to compare")
+    raise UsageError(nothing_compiled(lab.target))
+
+
+def nothing_compiled(target: Mapping[str, Any]) -> str:
+    name = target["name"]
+    where = f"{name}:FUNCTION" if target["kind"] == "script" else "module:FUNCTION"
+    return (
+        f"{name} hands nothing to torch.compile, so there is nothing to diagnose. "
+        f"To have a function of it compiled and diagnosed, name it: torchtriage diagnose {where} (it is called without arguments)"
+    )
+
+
+def failure_line(exception: Mapping[str, Any]) -> str:
+    rows = str(exception["message"]).strip().splitlines() or [""]
+    place = f" ({exception['user_file']}:{exception['user_line']})" if exception.get("user_file") else ""
+    return f"{str(exception['type']).rpartition('.')[2]}: {rows[0][:300]}{place}"
+
+
+def checked(diagnosis: Diagnosis) -> Diagnosis:
+    """An error of the program's own that is outside of its regions is not ours to diagnose, unless more was found."""
+    return diagnosis
+
+
+def facts_of(lab: LocalLab, survey: Survey) -> Facts:
+    return Facts(
+        regions=tuple(survey.regions),
+        calls=tuple(survey.calls),
+        holders=tuple(survey.holders),
+        eager_exception=survey.exception,
+        threads=lab.options.user_threads,
+        cuda=survey.cuda,
+        rerun=lab.rerun,
+        defaults=survey.defaults,
+        jobs=lab.options.jobs,
+    )
+
+
+def program_of(lab: LocalLab, survey: Survey) -> Program:
+    regions = []
+    for region in survey.regions:
+        calls = [c for c in survey.calls if c["region"] == region["key"]]
+        if calls:
+            signatures = len({c["signature"] for c in calls})
+            regions.append(
+                Region(region["name"], region["file"], region["line"], region["settings"], len(calls), signatures)
+            )
+    return Program(
+        target=target_text(lab.target),
+        regions=tuple(regions),
+        calls=len(survey.calls),
+        signatures=len({(c["region"], c["signature"]) for c in survey.calls}),
+        truncated=survey.truncated,
+        eager_exception=eager_exception(survey),
+        seconds=round(survey.seconds, 2),
+        mode="rerun" if lab.rerun else "fork",
+    )
+
+
+def eager_exception(survey: Survey) -> ExceptionInfo | None:
+    if survey.exception is None or survey.exception["type"].endswith("SystemExit"):
+        return None
+    return exception_from_json(survey.exception)
+
+
+def environment_of(survey: Survey, settings: Settings) -> Environment:
+    known = {k: v for k, v in survey.environment.items() if k in Environment.__dataclass_fields__}
+    known["threads"] = user_threads()
+    variables = {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(VARIABLES) and not any(word in name for word in SECRET)
+    }
+    return Environment(**known, variables=variables, configs=survey.configs)
+
+
+def options(settings: Settings) -> Options:
+    jobs = settings.jobs or max(1, min(4, cores()))
+    return Options(
+        jobs=jobs,
+        trial_seconds=settings.trial_timeout,
+        trial_bytes=settings.trial_memory or max(1 << 30, int(memory() * 0.8 / jobs)),
+        mode=settings.isolation,
+        max_calls=settings.max_calls,
+        python=settings.python or sys.executable,
+        store=kernel_store(),
+        user_threads=user_threads(),
+    )
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def user_threads() -> int:
+    """Threads that torch would use for the program by itself."""
+    text = os.environ.get("OMP_NUM_THREADS", "")
+    return int(text) if text.isdigit() and int(text) > 0 else cores()
+
+
+def memory() -> int:
+    """Bytes that are free for trials."""
+    try:
+        with open("/proc/meminfo") as file:
+            for line in file:
+                if line.startswith("MemAvailable"):
+                    return int(line.split()[1]) << 10
+    except OSError:
+        pass
+    return 8 << 30
+
+
+def kernel_store() -> Path:
+    """The store of compiled kernels: ours, never the user's Inductor cache."""
+    home = os.environ.get("TORCHTRIAGE_CACHE") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "torchtriage"
+    )
+    store = Path(home) / "kernels"
+    store.mkdir(parents=True, exist_ok=True)
+    return store
+
+
+def target_text(target: Mapping[str, Any]) -> str:
+    shown = f"-m {target['name']}" if target["kind"] == "module" else str(target["name"])
+    return " ".join((shown, *target.get("args", ())))
+
+
+def run_folder(target: Mapping[str, Any], settings: Settings) -> Path:
+    """The folder of this run: that of an unfinished run of the same program, else a new one."""
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(str(target["name"])).stem)[:40] or "run"
+    mark = hashlib.sha256(json.dumps([identity(target), dataclasses.asdict(settings)], default=str).encode())
+    parent = Path(settings.runs)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the run folder {parent}: {error.strerror}") from error
+    folder = parent / f"{stem}-{mark.hexdigest()[:10]}"
+    if folder.exists() and ((folder / "finished").exists() or settings.fresh):
+        shutil.rmtree(folder)
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def identity(target: Mapping[str, Any]) -> list[Any]:
+    """What must not have changed for a journal to be still true: target, working folder, sources beside it, torch."""
+    path = Path(str(target["name"]).partition(":")[0])
+    base = path.parent if path.suffix == ".py" else Path.cwd()
+    sources = []
+    for file in sorted(base.glob("*.py"))[:500]:
+        stat = file.stat()
+        sources.append((file.name, stat.st_size, stat.st_mtime_ns))
+    return [dict(target), os.getcwd(), sources, __version__]
+
+
+def started(journal: Journal) -> str:
+    known = journal.get("run", "started")
+    if known is None:
+        known = time.strftime("%Y-%m-%d %H:%M:%S")
+        journal.put("run", "started", "", known)
+    return str(known)
+
+
+def describe_request(request: Request) -> str:
+    """A few words for the progress display."""
+    changes = request.variant.changes()
+    return ", ".join(changes) if changes else "as it is"
+
+
+__all__ = ["Outcome", "Settings", "UsageError", "run"]

@@ -1,0 +1,76 @@
+"""The commands and their options. Each command is a thin caller of the API."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from torchtriage import __version__
+
+app = typer.Typer(
+    help="Find out why a PyTorch program fails under torch.compile, and what makes it go away.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def show_version(value: bool) -> None:
+    if value:
+        print(f"torchtriage {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Options of all commands."""
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog="Exit status: 0 nothing found, 1 a symptom found, 2 bad input or a program that fails in eager mode already, "
+    "3 inconclusive, 130 interrupted.",
+)
+def diagnose(
+    context: typer.Context,
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET [ARGS]...", help="A script, or module:function. With -m, a module.")
+    ],
+    module: Annotated[bool, typer.Option("-m", help="TARGET is a module, to be run as `python -m` does.")] = False,
+    json_to: Annotated[str, typer.Option("--json", metavar="FILE", help="Write the JSON report here too; - for stdout, and nothing else is printed there.")] = "",
+    jobs: Annotated[int, typer.Option(help="Trials at a time. 0: one a core, at most 4.")] = 0,
+    trial_timeout: Annotated[float, typer.Option(help="Seconds that one trial may take.")] = 180.0,
+    trial_memory: Annotated[float, typer.Option(help="GiB that one trial may take. 0: a fair share.")] = 0.0,
+    isolation: Annotated[str, typer.Option(help="How trials start: fork, rerun, or auto.")] = "auto",
+    max_calls: Annotated[int, typer.Option(help="Calls of compiled regions to watch.")] = 64,
+    runs: Annotated[str, typer.Option(help="Folder for run folders.")] = "runs",
+    python: Annotated[str, typer.Option(help="Interpreter to run the program with.")] = "",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Do not go on with an unfinished run.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Run a program under every layer of the compiler, and say which one is at fault and what helps."""
+    from torchtriage.cli.diagnose import command
+
+    command(
+        target,
+        list(context.args),
+        module=module,
+        json_to=json_to,
+        quiet=quiet,
+        settings={
+            "jobs": jobs,
+            "trial_timeout": trial_timeout,
+            "trial_memory": int(trial_memory * (1 << 30)),
+            "isolation": isolation,
+            "max_calls": max_calls,
+            "runs": runs,
+            "python": python,
+            "fresh": fresh,
+        },
+    )

@@ -1,0 +1,127 @@
+"""`torchtriage diagnose`: from the command line to the API and back."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from torchtriage.api import Settings, UsageError, describe_request, run
+from torchtriage.lab.request import Request
+from torchtriage.model.diagnosis import Diagnosis
+from torchtriage.model.outcome import Outcome, label
+from torchtriage.report import jsonout, terminal
+
+
+def command(
+    target: str, args: list[str], *, module: bool, json_to: str, quiet: bool, settings: dict[str, Any]
+) -> None:
+    """Run, render, and leave with the exit status of the diagnosis."""
+    show = Progress(quiet=quiet or not sys.stderr.isatty())
+    try:
+        check(settings)
+        found = run(
+            parse_target(target, args, module),
+            Settings(**settings),
+            progress=show.trial,
+            note=show.note,
+            command=" ".join(["torchtriage", *map(shlex.quote, sys.argv[1:])]),
+        )
+    except UsageError as error:
+        show.close()
+        print(f"torchtriage: {error}", file=sys.stderr)
+        leave(2)
+    except KeyboardInterrupt:
+        show.close()
+        print("torchtriage: interrupted; the same command goes on from here", file=sys.stderr)
+        leave(130)
+    show.close()
+    write(found, json_to)
+    leave(found.exit_status)
+
+
+def check(settings: dict[str, Any]) -> None:
+    if settings["isolation"] not in ("auto", "fork", "rerun"):
+        raise UsageError("--isolation is one of auto, fork, rerun")
+    if settings["jobs"] < 0 or settings["trial_timeout"] <= 0 or settings["max_calls"] < 1:
+        raise UsageError("--jobs, --trial-timeout and --max-calls must be positive")
+    if settings["python"] and not os.access(settings["python"], os.X_OK):
+        raise UsageError(f"no such interpreter: {settings['python']}")
+
+
+def parse_target(target: str, args: list[str], module: bool) -> dict[str, Any]:
+    """A script, a module, or `module:callable`."""
+    if module:
+        return {"kind": "module", "name": target, "args": args}
+    name, colon, attribute = target.rpartition(":")
+    if colon and attribute.replace(".", "").isidentifier() and not Path(target).exists():
+        return {"kind": "callable", "name": target, "args": args}
+    if not Path(target).exists():
+        raise UsageError(f"no such file: {target}")
+    return {"kind": "script", "name": target, "args": args}
+
+
+def write(found: Diagnosis, json_to: str) -> None:
+    if json_to == "-":
+        print(jsonout.render(found))
+        return
+    if json_to:
+        Path(json_to).write_text(jsonout.render(found))
+    terminal.render(found, Console(highlight=False))
+
+
+def leave(status: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(status)
+
+
+class Progress:
+    """One line on standard error that says what is being asked, how many trials are done, and how long it took."""
+
+    def __init__(self, quiet: bool):
+        self.quiet = quiet
+        self.lock = threading.Lock()
+        self.begin = time.monotonic()
+        self.done, self.running, self.phase, self.last = 0, 0, "", ""
+        self.spent = 0.0
+
+    def note(self, text: str) -> None:
+        with self.lock:
+            self.phase = text
+        self.draw()
+
+    def trial(self, event: str, request: Request, outcome: Outcome | None) -> None:
+        with self.lock:
+            if event == "start":
+                self.running += 1
+            else:
+                self.running -= event == "end"
+                self.done += 1
+                if outcome is not None:
+                    self.last = f"{describe_request(request)}: {label(outcome)}"
+        self.draw()
+
+    def draw(self) -> None:
+        if self.quiet:
+            return
+        seconds = time.monotonic() - self.begin
+        width = 100
+        try:
+            width = os.get_terminal_size(2).columns
+        except OSError:
+            pass
+        text = f"{seconds:4.0f} s  {self.done} trials  {self.phase}  {self.last}".replace("\n", " ")
+        sys.stderr.write("\r\x1b[2K" + text[: width - 1])
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        if not self.quiet:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()

@@ -1,0 +1,119 @@
+"""Whose fault it is: bug, noise, by design, the user's, or none. Each answer names the trial or the table it rests on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torchtriage.investigate import documented
+from torchtriage.investigate.ablation import bad
+from torchtriage.investigate.facts import Asks, Facts, healthy, of_user
+from torchtriage.investigate.symptom import Suspect
+from torchtriage.lab.request import Request
+from torchtriage.model.diagnosis import Kind
+from torchtriage.model.outcome import Differs, MissingException, Outcome, Raised
+from torchtriage.model.variant import Switch
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The kind, why, and where it is documented."""
+
+    kind: Kind
+    explanation: str = ""
+    source: str = ""
+    switches: tuple[Switch, ...] = ()
+    """Switches that were run and that take the difference away."""
+    needs: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def classify(lab: Asks, facts: Facts, suspect: Suspect, words: Mapping[str, Mapping[str, str]]) -> Verdict:
+    """Judge a suspect."""
+    if suspect.noise:
+        why = next((d.why_noise for d in getattr(suspect.outcome, "differences", ()) if d.why_noise), "")
+        return Verdict("noise", why)
+    if suspect.counts:
+        return of_counts(facts, suspect, words)
+    outcome = suspect.outcome
+    if isinstance(outcome, Raised):
+        return of_exception(outcome)
+    if isinstance(outcome, MissingException):
+        if documented.more_than_eager(outcome.exception):
+            why = "eager has no kernel for this and says so; compiled code accepts more than eager"
+            return Verdict("by-design", why, f"{documented.DOCS}/user_guide/torch_compiler/torch.compiler_faq.html")
+        return Verdict("bug", "an error that eager reports goes unnoticed when compiled")
+    if isinstance(outcome, Differs):
+        return of_difference(lab, suspect, outcome)
+    return Verdict("bug")
+
+
+def of_exception(outcome: Raised) -> Verdict:
+    exception = outcome.exception
+    if documented.is_user_error(exception):
+        return Verdict("user-error", "the compiler says that the program asks for something that cannot be")
+    row = documented.refusal(exception)
+    if row is not None:
+        return Verdict("by-design", row.explanation, row.source)
+    if exception.type.endswith(".Unsupported"):
+        if documented.is_likely_bug(exception):
+            return Verdict("bug", "Dynamo itself calls this a likely bug")
+        if documented.asks_for_change(documented.hints_of(exception)):
+            return Verdict("user-error", "Dynamo cannot trace this and asks for a change of the program", source_of(exception.message))
+        return Verdict("by-design", "Dynamo does not support this and says so", source_of(exception.message))
+    return Verdict("bug")
+
+
+def source_of(message: str) -> str:
+    """The page that torch names in its own message."""
+    return next((w.rstrip(".,)") for w in message.split() if w.startswith("https://") and "/gb/" in w), "")
+
+
+def of_counts(facts: Facts, suspect: Suspect, words: Mapping[str, Mapping[str, str]]) -> Verdict:
+    measures = suspect.outcome.measures
+    if "recompiles" in suspect.words:
+        if suspect.backend not in (None, "eager"):
+            why = "Dynamo alone does not recompile here: the backend makes a constant of a value that changes"
+            return Verdict("bug", why, needs=("second-call",))
+        row = words.get(suspect.backend or "eager", {})
+        if suspect.column == "False" and not bad(row.get("None", "same")):
+            why = "dynamic=False makes a constant of every size and number; with dynamic=None it is compiled fewer times"
+            return Verdict("user-error", why, f"{documented.DOCS}/generated/torch.compile.html", needs=("second-call", "static-shapes"))
+        why = "a value that changes from call to call is specialised on"
+        source = f"{documented.DOCS}/user_guide/torch_compiler/compile/programming_model.recompilation.html"
+        return Verdict("by-design", why, source, needs=("second-call",))
+    breaks = [b for b in measures.graph_breaks if of_user(b)]
+    kind = documented.break_kind(breaks)
+    why = f"Dynamo does not trace this: {breaks[0].reason}" if breaks else "Dynamo does not trace part of it"
+    source = f"https://meta-pytorch.github.io/compile-graph-break-site/gb/{breaks[0].identifier}.html" if breaks and breaks[0].identifier else ""
+    return Verdict("user-error" if kind == "user-error" else "by-design", why, source)
+
+
+def of_difference(lab: Asks, suspect: Suspect, outcome: Differs) -> Verdict:
+    """A wrong value is by design only if a documented switch was run and took it away."""
+    earlier = any(d.call > 0 for d in outcome.differences)
+    rows = documented.candidates(True, earlier)
+    answers = lab.run([healing(suspect.request, row.switches) for row in rows])
+    for row, answer in zip(rows, answers, strict=True):
+        if healthy(answer):
+            return Verdict("by-design", row.explanation, row.source, row.switches, (row.needs,) if row.needs else ())
+    remarks = random_remarks(rows, answers, outcome)
+    return Verdict("bug", remarks=remarks)
+
+
+def random_remarks(rows: Sequence[documented.Documented], answers: Sequence[Outcome], outcome: Differs) -> tuple[str, ...]:
+    """With eager's random numbers some differences may go and others stay: say which."""
+    for row, answer in zip(rows, answers, strict=True):
+        if row.needs_rng and isinstance(answer, Differs):
+            before = {(d.path, d.aspect) for d in outcome.differences if not d.noise}
+            after = {(d.path, d.aspect) for d in answer.differences if not d.noise}
+            if after and after < before:
+                return ("part of the difference is the random numbers, which differ by design; the rest stays with fallback_random = True",)
+    return ()
+
+
+def healing(base: Request, switches: Sequence[Switch]) -> Request:
+    return dataclasses.replace(base, variant=base.variant.with_switches(*switches))
+
+

@@ -1,0 +1,255 @@
+"""From a target to the layer at fault and a workaround that was run: the order of the questions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torchtriage.investigate import ablation, classify, needs, sentences, steps, symptom, workarounds
+from torchtriage.investigate.facts import Asks, Facts, Own, failing, healthy, of_user
+from torchtriage.investigate.symptom import Seen, Suspect
+from torchtriage.lab.request import Request
+from torchtriage.model.diagnosis import Cell, Culprit, Diagnosis, Program, Symptom
+from torchtriage.model.outcome import Differs, Inconclusive, MissingException, Outcome, Raised, Same, TimedOut
+from torchtriage.model.variant import DEBUG_BACKENDS, Variant
+
+MODES = ("default", "max-autotune", "reduce-overhead", "max-autotune-no-cudagraphs")
+REPEATED_FOR_COLD = 64
+Note = Callable[[str], None]
+
+
+def diagnose(lab: Asks, facts: Facts, program: Program, note: Note = lambda text: None) -> Diagnosis:
+    """Everything that trials can say about the program. `note` is told what is being asked."""
+    note("the program as it is")
+    own = run_own(lab, facts)
+    note("ablation: backends and dynamic shapes")
+    seen = run_matrix(lab, facts, own)
+    suspect = symptom.find(facts, seen)
+    base = Diagnosis(
+        kind="none",
+        symptoms=("none",),
+        program=program,
+        matrix=ablation.cells(seen.table, seen.counted),
+        own=ablation.cell(own.plain, seen.counted),
+        own_settings=str(facts.first_region.get("settings", "")),
+        own_dynamic=str(facts.dynamic()),
+        graph_breaks=tuple(b for b in own.observed.measures.graph_breaks if of_user(b)),
+        recompiles=own.observed.measures.recompile_reasons,
+    )
+    if suspect is None:
+        return nothing_found(base, facts, seen)
+    return explain(lab, facts, seen, suspect, base, note)
+
+
+def run_own(lab: Asks, facts: Facts) -> Own:
+    """The program with its own settings: plain, observed, with the caches on, with its own number of threads."""
+    plain, observed = lab.run([Request(), Request(observe=True)])
+    if isinstance(plain, TimedOut):
+        return Own(plain, observed)
+    more: dict[str, Request] = {"cached": Request(Variant(caches=True))}
+    if facts.threads > 1:
+        more["threaded"] = Request(Variant(threads=facts.threads))
+    measures = observed.measures
+    if measures.repeated_nodes >= REPEATED_FOR_COLD or measures.compile_seconds > symptom.SLOW_SECONDS / 2:
+        more["cold"] = Request(observe=True, fresh_store=True)
+    answers = dict(zip(more, lab.run(list(more.values())), strict=True))
+    return Own(plain, observed, **answers)
+
+
+def run_matrix(lab: Asks, facts: Facts, own: Own) -> Seen:
+    cells = ablation.requests()
+    slow = own.cold is not None and symptom.slow_compile(own.cold, own.cold.measures.repeated_nodes)
+    if slow and healthy(own.plain):
+        cells = [(b, d, dataclasses.replace(r, fresh_store=b == "inductor")) for b, d, r in cells]
+    if isinstance(own.plain, TimedOut):
+        cells = [(b, d, dataclasses.replace(r, seconds=symptom.SLOW_SECONDS)) for b, d, r in cells]
+    table = ablation.arrange(cells, lab.run([request for _, _, request in cells]))
+    counted = symptom.counted_in(own, table)
+    if slow and not (counted.recompiles or counted.breaks):
+        counted = dataclasses.replace(counted, slow=True)
+    words = {b: {d: ablation.word(o, counted) for d, o in row.items()} for b, row in table.items()}
+    return Seen(own, table, words, counted)
+
+
+def nothing_found(base: Diagnosis, facts: Facts, seen: Seen) -> Diagnosis:
+    """No difference: say what was compared, and what was not even captured."""
+    own = seen.own
+    if isinstance(own.plain, Inconclusive):
+        return dataclasses.replace(base, kind="inconclusive", symptoms=("inconclusive",), inconclusive_reason=own.plain.reason)
+    missing = [(b, d) for b, row in seen.table.items() for d, o in row.items() if isinstance(o, Inconclusive)]
+    if missing:
+        reason = getattr(seen.table[missing[0][0]][missing[0][1]], "reason", "")
+        text = f"{len(missing)} of 12 cells could not be run: {reason}"
+        return dataclasses.replace(base, kind="inconclusive", symptoms=("inconclusive",), inconclusive_reason=text)
+    remarks = []
+    measures = own.observed.measures
+    if isinstance(own.plain, Same) and own.plain.eager_exception is not None:
+        exception = own.plain.eager_exception
+        remarks.append(f"eager and compiled both raise {sentences.short(exception.type)}: the program's own error")
+    if not measures.captured:
+        why = f": {measures.graph_breaks[0].reason}" if measures.graph_breaks else ""
+        remarks.append(f"nothing was captured: Dynamo gave every frame up and the program ran in eager mode{why}")
+    return dataclasses.replace(base, remarks=tuple(remarks))
+
+
+def explain(lab: Asks, facts: Facts, seen: Seen, suspect: Suspect, base: Diagnosis, note: Note) -> Diagnosis:
+    note("whose fault it is")
+    verdict = classify.classify(lab, facts, suspect, seen.words)
+    if verdict.kind == "noise":
+        found = needs.Needs(suspect.needs, suspect.remarks, suspect.request)
+    else:
+        note("what the failure needs")
+        found = needs.find(lab, facts, suspect)
+    words = seen.words
+    layer = layer_of(suspect, facts)
+    guilty, modes = None, {}
+    if verdict.kind == "bug" and not suspect.counts and not suspect.slow:
+        note("below the layer")
+        guilty = below(lab, suspect, found.short, facts)
+        modes = run_modes(lab, facts, suspect, found.short, seen)
+    fixes = workarounds.Found((), ())
+    if verdict.kind != "noise":
+        note("workarounds")
+        fixes = workarounds.find(lab, facts, suspect, words, found.short, guilty, verdict.switches)
+    return dataclasses.replace(
+        base,
+        kind=verdict.kind,
+        symptoms=suspect.words,
+        symptom=describe(facts, seen, suspect),
+        modes=modes,
+        first_failing_layer=layer,
+        monotone=ablation.monotone(words, suspect.column),
+        needs=tuple(dict.fromkeys((*found.words, *verdict.needs))),
+        remarks=(*matrix_remarks(words, suspect), *found.remarks, *verdict.remarks),
+        culprit=culprit_of(facts, suspect, guilty),
+        explanation=verdict.explanation,
+        source=verdict.source,
+        workarounds=fixes.workarounds,
+        tried=fixes.tried,
+    )
+
+
+def layer_of(suspect: Suspect, facts: Facts) -> str:
+    if suspect.backend is not None:
+        return ablation.layer_of(suspect.backend)
+    backend = str(facts.first_region.get("backend"))
+    return ablation.layer_of(backend) if backend in DEBUG_BACKENDS else f"backend {backend}"
+
+
+def below(lab: Asks, suspect: Suspect, short: Request, facts: Facts) -> steps.Guilty | None:
+    """The step inside the first failing layer, where torch lets its steps be switched off."""
+    backend = suspect.backend
+    if backend not in steps.SUBSYSTEMS:
+        return None
+    base = short
+    if suspect.own_fails and backend != "inductor":
+        setting = symptom.setting(suspect.column)
+        base = dataclasses.replace(short, variant=dataclasses.replace(short.variant, backend=backend, dynamic=setting))
+    return steps.search(lab, base, suspect.outcome, backend, facts.jobs)
+
+
+def run_modes(lab: Asks, facts: Facts, suspect: Suspect, short: Request, seen: Seen) -> dict[str, Cell]:
+    """The Inductor modes, when the fault is there. Without CUDA some of them are the default one."""
+    if suspect.backend != "inductor":
+        return {}
+    column = suspect.column
+    cells = {"default": seen.table["inductor"][column]}
+    modes = [m for m in MODES if m != "default"] if facts.cuda else ["max-autotune"]
+    variant = dataclasses.replace(short.variant, backend="inductor", dynamic=symptom.setting(column))
+    requests = [dataclasses.replace(short, variant=dataclasses.replace(variant, mode=mode)) for mode in modes]
+    cells.update(zip(modes, lab.run(requests), strict=True))
+    found = {mode: ablation.cell(outcome) for mode, outcome in cells.items()}
+    if not facts.cuda:
+        found["reduce-overhead"] = Cell(word="no CUDA, as default")
+    return found
+
+
+def describe(facts: Facts, seen: Seen, suspect: Suspect) -> Symptom:
+    """The symptom in the user's terms."""
+    shown = suspect.outcome
+    if suspect.own_fails and not suspect.counts and failing(seen.own.plain):
+        shown = seen.own.plain
+    call = call_of(shown)
+    region = facts.region_of(call)
+    sentence = sentences.symptom_sentence(shown)
+    if suspect.counts:
+        sentence = sentences.counts_sentence(suspect.words, seen.own.observed.measures)
+    elif suspect.slow:
+        sentence = sentences.slow_sentence(suspect.outcome.measures) if not isinstance(shown, TimedOut) else sentence
+    return Symptom(
+        words=suspect.words,
+        region=str(region.get("name", "")),
+        file=str(region.get("file", "")),
+        line=int(region.get("line", 0)),
+        call=call,
+        sentence=sentence,
+        differences=getattr(shown, "differences", ()),
+        exception=getattr(shown, "exception", None),
+        evidence=sentences.evidence(shown),
+        signature=signature(shown),
+    )
+
+
+def call_of(outcome: Outcome) -> int | None:
+    found = getattr(outcome, "differences", ())
+    if found:
+        return int(found[0].call)
+    return getattr(outcome, "call", None)
+
+
+def signature(outcome: Outcome) -> str:
+    """What makes two failures the same, as text."""
+    if isinstance(outcome, (Raised, MissingException)):
+        exception = outcome.exception
+        return " | ".join((outcome.kind, exception.type, sentences.first_line(exception.message), *exception.torch_frames[-2:]))
+    if isinstance(outcome, Differs):
+        return " | ".join((outcome.kind, *(f"{d.path}:{d.aspect}" for d in outcome.differences if not d.noise)))
+    return outcome.kind
+
+
+def culprit_of(facts: Facts, suspect: Suspect, guilty: steps.Guilty | None) -> Culprit | None:
+    """Operator and line: from the step that was found, else from where torch or the counts point."""
+    if guilty is not None:
+        step = guilty.step
+        how = f"with only the first {guilty.number - 1} it is the same as eager, with {guilty.number} it fails"
+        return Culprit(guilty.subsystem, guilty.text, operator_of(step.name), step.file, step.line, step.code, how)
+    outcome = suspect.outcome
+    measures = outcome.measures
+    if suspect.counts:
+        return counted_culprit(suspect, measures)
+    if suspect.slow and measures.repeated_nodes:
+        text = f"{measures.repeated_nodes} graph nodes come from this line"
+        return Culprit("unrolled loop", text, "", measures.repeated_file, measures.repeated_line, "", "counted in the captured graph")
+    exception = getattr(outcome, "exception", None)
+    if exception is not None and exception.user_line:
+        how = "the line that the exception names"
+        return Culprit("", "", "", exception.user_file, exception.user_line, exception.user_code, how)
+    return None
+
+
+def counted_culprit(suspect: Suspect, measures: Any) -> Culprit | None:
+    if "recompiles" in suspect.words and measures.recompile_reasons:
+        first = measures.recompile_reasons[0]
+        return Culprit("guards", first.reason, "", first.file, first.line, "", "the guard that torch says failed")
+    breaks = [b for b in measures.graph_breaks if of_user(b)]
+    if breaks:
+        first = breaks[0]
+        return Culprit("graph break", first.reason, "", first.file, first.line, first.code, "the line that Dynamo names")
+    return None
+
+
+def operator_of(name: str) -> str:
+    return name if name.startswith(("aten.", "prims.")) else ""
+
+
+def matrix_remarks(words: Mapping[str, Mapping[str, str]], suspect: Suspect) -> tuple[str, ...]:
+    said = []
+    if not ablation.monotone(words, suspect.column):
+        said.append("the matrix is not monotone: a later backend passes where an earlier one fails")
+    if ablation.changes_symptom(words, suspect.column):
+        said.append("the symptom changes from backend to backend")
+    columns = ablation.failing_columns(words)
+    if len(columns) == 1 and not suspect.counts:
+        said.append(f"only dynamic={next(iter(columns))} fails")
+    return tuple(said)

@@ -1,0 +1,141 @@
+"""What investigations share: the lab they ask, the program's own settings, and the words for outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torchtriage.model.outcome import (
+    Differs,
+    GraphBreak,
+    Inconclusive,
+    MissingException,
+    Outcome,
+    Raised,
+    Same,
+    aspects,
+    label,
+)
+
+RECOMPILES_ALLOWED = 2
+"""Automatic dynamic shapes need one recompilation, sometimes two; from the third on it is a symptom."""
+
+
+class Asks(Protocol):
+    """The part of a lab that investigations use; tests give a fake one."""
+
+    def run(self, requests: Sequence[Any]) -> list[Outcome]: ...
+
+    def call_tree(self, call: int) -> list[dict[str, Any]]: ...
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The program as its eager run showed it."""
+
+    regions: tuple[Mapping[str, Any], ...]
+    calls: tuple[Mapping[str, Any], ...]
+    holders: tuple[int, ...] = ()
+    eager_exception: Mapping[str, Any] | None = None
+    threads: int = 1
+    cuda: bool = False
+    rerun: bool = False
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """Torch's default, as Python text, of each switch that the program changed."""
+    jobs: int = 2
+
+    @property
+    def first_region(self) -> Mapping[str, Any]:
+        called = {call["region"] for call in self.calls}
+        for region in self.regions:
+            if region["key"] in called:
+                return region
+        return self.regions[0] if self.regions else {}
+
+    def region_of(self, call: int | None) -> Mapping[str, Any]:
+        """The region that a call belongs to; the first one where it is not known."""
+        for entry in self.calls:
+            if entry["call"] == call:
+                for region in self.regions:
+                    if region["key"] == entry["region"]:
+                        return region
+        return self.first_region
+
+    def dynamic(self, call: int | None = None) -> bool | None:
+        value = self.region_of(call).get("dynamic")
+        return value if value in (True, False) else None
+
+    def own_is_cell(self) -> bool:
+        """Whether the program's own settings are one of the twelve cells."""
+        return all(not (r.get("mode") or r.get("options")) and r.get("backend") in DEBUG for r in self.regions)
+
+
+DEBUG = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
+
+
+@dataclass(frozen=True)
+class Own:
+    """Trials of the program with its own settings."""
+
+    plain: Outcome
+    observed: Outcome
+    cached: Outcome | None = None
+    threaded: Outcome | None = None
+    cold: Outcome | None = None
+    """With an empty store of kernels, where compile time is in question."""
+    repeats: tuple[Outcome, ...] = field(default_factory=tuple)
+
+
+def failing(outcome: Outcome) -> bool:
+    """Whether an outcome is a symptom by itself (counts of recompiles and breaks are judged apart)."""
+    return not isinstance(outcome, (Same, Inconclusive))
+
+
+def healthy(outcome: Outcome) -> bool:
+    return isinstance(outcome, Same)
+
+
+def noisy(outcome: Outcome) -> bool:
+    """Same, with differences that only noise explains."""
+    return isinstance(outcome, Same) and any(d.noise for d in outcome.differences)
+
+
+def words_of(outcome: Outcome) -> tuple[str, ...]:
+    """The symptom words of one outcome, as in the matrix without their prefix."""
+    match outcome:
+        case Differs(differences=differences):
+            return tuple(aspects(differences))
+        case Same(differences=differences):
+            return tuple(aspects(differences, noise=True))
+        case Raised(exception=exception):
+            broke = exception.type.endswith(".Unsupported")
+            return ("exception", "graph-break") if broke else ("exception",)
+        case MissingException():
+            return ("missing-exception",)
+        case Inconclusive():
+            return ("inconclusive",)
+    return (outcome.kind,)
+
+
+def kind_of_failure(outcome: Outcome) -> str:
+    """What must stay the same in a search: the failure signature, in one line."""
+    match outcome:
+        case Raised(exception=exception):
+            return f"raises:{exception.type.rpartition('.')[2]}"
+        case Differs():
+            return label(outcome)
+    return label(outcome)
+
+
+def same_failure(a: Outcome, b: Outcome) -> bool:
+    """Whether two outcomes are one fault: the same class of outcome, and for exceptions the same type."""
+    if isinstance(a, Raised) and isinstance(b, Raised):
+        return a.exception.type == b.exception.type
+    return type(a) is type(b)
+
+
+def of_user(broken: GraphBreak) -> bool:
+    """A break in the user's code. torch's optimizers break by design, and say so with a call of graph_break()."""
+    inside = ("/torch/optim/", "/torch/_dynamo/", "/torch/nn/")
+    return not any(part in f"{broken.file} {broken.explanation}" for part in inside)
