@@ -93,7 +93,7 @@ def of_counts(facts: Facts, suspect: Suspect, words: Mapping[str, Mapping[str, s
 def of_difference(lab: Asks, suspect: Suspect, outcome: Differs) -> Verdict:
     """A wrong value is by design only if a documented switch was run and took it away."""
     earlier = any(d.call > 0 for d in outcome.differences)
-    rows = documented.candidates(True, earlier)
+    rows = documented.candidates(outcome.measures.rng_used, earlier)
     answers = lab.run([healing(suspect.request, row.switches) for row in rows])
     for row, answer in zip(rows, answers, strict=True):
         if healthy(answer):

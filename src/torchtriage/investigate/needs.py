@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torchtriage.investigate.facts import Asks, Facts, failing, healthy, same_failure
 from torchtriage.investigate.symptom import Suspect
 from torchtriage.lab.request import ALL_FLAVOURS, Request
-from torchtriage.model.outcome import Differs, Outcome, Raised, aspects
+from torchtriage.model.outcome import Differs, Exited, Killed, Outcome, Raised, TimedOut, aspects
 from torchtriage.model.variant import Variant
 
 REPEATS = 2
@@ -41,7 +41,7 @@ def find(lab: Asks, facts: Facts, suspect: Suspect) -> Needs:
         questions["fullgraph"] = changed(whole, fullgraph=False)
     for name, default in literal_defaults(facts):
         questions[f"config {name}"] = changed(whole, switches=((name, default),))
-    for number in range(REPEATS):
+    for number in range(REPEATS if may_be_flaky(outcome) else 0):
         questions[f"repeat {number}"] = dataclasses.replace(whole, repeat=number + 1)
     answers = dict(zip(questions, lab.run(list(questions.values())), strict=True))
     return read(suspect, answers, whole, alone)
@@ -73,6 +73,13 @@ def read(suspect: Suspect, answers: dict[str, Outcome], whole: Request, alone: R
         words.append("backward")
         remarks.append("only the backward fails")
     return Needs(tuple(dict.fromkeys(words)), tuple(dict.fromkeys(remarks)), short)
+
+
+def may_be_flaky(outcome: Outcome) -> bool:
+    """What happens at run time can depend on chance; what a compiler pass raises does not."""
+    if isinstance(outcome, Raised):
+        return outcome.phase != "forward"
+    return isinstance(outcome, (Killed, Exited, Differs)) or (isinstance(outcome, TimedOut) and outcome.phase != "compile")
 
 
 def only_backward(outcome: Outcome) -> bool:

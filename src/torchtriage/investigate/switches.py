@@ -64,7 +64,6 @@ TABLE = (
     Row((f"{AOT}.recompute_views", False), "views are saved, not recomputed", "aot", True),
     Row((f"{AOT}.view_replay_for_aliased_outputs", False), "aliased outputs are made by as_strided", "aot"),
     Row((f"{AOT}.donated_buffer", False), "the backward does not free what it was given", "aot"),
-    Row((f"{AOT}.functionalize_rng_ops", True), "random operators are functional in forward and backward", "aot"),
     Row((f"{AOT}.disable_guess_zero_tangent_for_mutated_input_subclass", True), "gradients of mutated inputs", "aot"),
     Row((f"{DYNAMO}.skip_nnmodule_hook_guards", False), "guards on the hooks of modules", "dynamo"),
     Row((f"{DYNAMO}.guard_nn_modules_using_dict_tags", False), "guards on every attribute of modules", "dynamo"),
@@ -84,6 +83,8 @@ TABLE = (
     Row((f"{DYNAMO}.suppress_errors", True), "what does not compile runs in eager mode", "dynamo"),
 )
 
+GROUP = 14
+"""Switches that are tried together at first."""
 LAYERS = {
     "eager": ("dynamo",),
     "aot_eager": ("aot", "dynamo"),
@@ -117,7 +118,7 @@ def search(
     rows = rows_for(backend, changed)
     last_resort = [row for row in rows if row.switch[0].endswith("suppress_errors")]
     rows = distinct([row for row in rows if row not in last_resort])
-    found = minimal_set(rows, lambda sets: heals(lab, base, failure, sets))
+    found = minimal_set(rows, lambda sets: heals(lab, base, failure, sets), GROUP)
     if found is None and last_resort:
         answers = heals(lab, base, failure, [tuple(last_resort)])
         found = tuple(last_resort) if answers[0] else None

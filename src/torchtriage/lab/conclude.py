@@ -41,6 +41,7 @@ def conclude(
 ) -> Outcome:
     """`ended` is the keeper's report, `judged` the judge's by call, `eager_end` how the eager run ended."""
     measures = measures_of(ended, events)
+    measures = replace(measures, rng_used=any(reply.get("rng_used") for reply in judged.values()))
     log = str(ended.get("log", ""))[-8000:]
     unfit = find(events, "unfit")
     if unfit is not None:

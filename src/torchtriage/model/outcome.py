@@ -119,7 +119,8 @@ class Measures:
     """The most graph nodes that one line of the program became, in one graph."""
     repeated_file: str = ""
     repeated_line: int = 0
-    eager_seconds: float = 0.0
+    rng_used: bool = False
+    """A compared call draws random numbers in eager mode."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import os
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -117,22 +118,51 @@ def reset() -> None:
     torch._dynamo.reset()
 
 
+#: What a first compilation imports on the way, found by looking at sys.modules before and after one.
+NEEDED = (
+    "torch._dynamo", "torch._dynamo.backends.debugging", "torch._dynamo.backends.inductor",
+    "torch._dynamo.backends.cudagraphs", "torch._dynamo.backends.distributed", "torch._dynamo.repro.after_dynamo",
+    "torch._dynamo.dce_extra_outputs", "torch._functorch.aot_autograd", "torch._functorch._aot_autograd.subclass_codegen",
+    "torch._higher_order_ops.passes.inline_invoke_subgraph", "torch._inductor.bounds", "torch._inductor.choices",
+    "torch._inductor.codecache", "torch._inductor.codegen.cpp", "torch._inductor.codegen.cpp_wrapper_gpu",
+    "torch._inductor.codegen.cuda_combined_scheduling", "torch._inductor.codegen.halide",
+    "torch._inductor.codegen.memory_planning", "torch._inductor.codegen.mps", "torch._inductor.codegen.pallas",
+    "torch._inductor.codegen.rocm.rocm_cpp_scheduling", "torch._inductor.codegen.wrapper",
+    "torch._inductor.codegen.wrapper_fxir", "torch._inductor.codegen.xpu.xpu_combined_scheduling",
+    "torch._inductor.compile_fx", "torch._inductor.compiler_bisector", "torch._inductor.extern_node_serializer",
+    "torch._inductor.fx_passes.apply_gumbel_max_trick", "torch._inductor.fx_passes.efficient_conv_bn_eval",
+    "torch._inductor.fx_passes.freezing_patterns", "torch._inductor.fx_passes.fuse_attention",
+    "torch._inductor.fx_passes.joint_graph", "torch._inductor.fx_passes.mkldnn_fusion",
+    "torch._inductor.fx_passes.pad_mm", "torch._inductor.fx_passes.post_grad", "torch._inductor.fx_passes.quantization",
+    "torch._inductor.hooks", "torch._inductor.kernel_template_choice", "torch._inductor.runtime.caching",
+    "torch._inductor.scheduler", "torch._subclasses.schema_check_mode", "torch.export._trace", "torch.export._unlift",
+    "torch.fx.experimental.validator", "torch.utils.cpp_extension",
+)  # fmt: skip
+
+
 def warm_up() -> None:
-    """Import what a compilation needs, so that trials forked from here need not."""
-    for name in (
-        "torch._dynamo",
-        "torch._inductor.compile_fx",
-        "torch._inductor.codecache",
-        "torch._inductor.codegen.cpp",
-        "torch._inductor.codegen.wrapper",
-        "torch._inductor.scheduler",
-        "torch._inductor.fx_passes.post_grad",
-        "torch._inductor.fx_passes.joint_graph",
-        "torch._dynamo.backends.debugging",
-        "torch._functorch.aot_autograd",
-    ):
-        with contextlib.suppress(ImportError):
+    """Do once what every compilation does first, so that trials forked from here need not.
+
+    Nothing is compiled or run: imports, the tables of patterns, and the question which vector instructions there are.
+    """
+    for name in NEEDED:
+        with contextlib.suppress(Exception):
             importlib.import_module(name)
+    if torch.__version__.startswith("2.13."):
+        warm_patterns()
+    with contextlib.suppress(Exception):
+        importlib.import_module("torch._inductor.cpu_vec_isa").pick_vec_isa()
+    with contextlib.suppress(Exception):
+        importlib.import_module("torch._inductor.decomposition").select_decomp_table()
+
+
+def warm_patterns() -> None:
+    """Build the pattern tables with the very arguments that a compilation uses: built twice, they raise."""
+    passes = "torch._inductor.fx_passes"
+    with contextlib.suppress(Exception):
+        importlib.import_module(f"{passes}.pre_grad").lazy_init()
+        importlib.import_module(f"{passes}.joint_graph").lazy_init(torch.device("cpu"))
+        importlib.import_module(f"{passes}.post_grad").lazy_init()
 
 
 # --- switches -------------------------------------------------------------------------------------
@@ -173,6 +203,17 @@ def has_switch(name: str) -> bool:
     return True
 
 
+#: Switches that the environment of a stage turns off: they are not the program's.
+OURS = frozenset(
+    {
+        "torch._inductor.config.fx_graph_cache", "torch._inductor.config.fx_graph_remote_cache",
+        "torch._functorch.config.enable_autograd_cache", "torch._functorch.config.enable_remote_autograd_cache",
+        "torch._dynamo.config.automatic_dynamic_local_pgo", "torch._dynamo.config.automatic_dynamic_remote_pgo",
+        "torch._inductor.config.compile_threads",
+    }
+)  # fmt: skip
+
+
 def changed_configs() -> dict[str, str]:
     """Every torch config value that is not its default."""
     changed: dict[str, str] = {}
@@ -181,7 +222,8 @@ def changed_configs() -> dict[str, str]:
             module: Any = importlib.import_module(module_name)
             for line in module.codegen_config().splitlines():
                 name, _, value = line.partition(" = ")
-                changed[name.strip()] = value.strip()
+                if name.strip() not in OURS:
+                    changed[name.strip()] = value.strip()
         except Exception:  # a config that cannot print itself must not cost the report
             continue
     return changed
@@ -216,9 +258,12 @@ def send_to_eager(operator: str) -> None:
 
 
 def turn_caches_on(folder: str) -> None:
-    """The compiler's caches as a user has them, in a folder of our own."""
-    import os
-
+    """The compiler's caches as a user has them, empty and in a folder of our own; compiled kernels stay shared."""
+    shared = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
+    os.makedirs(folder, exist_ok=True)
+    for name in os.listdir(shared) if os.path.isdir(shared) else ():
+        if len(name) == 2:  # a folder of kernels, named by the first letters of their hashes
+            os.symlink(os.path.join(shared, name), os.path.join(folder, name))
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
     for name in (
         "torch._inductor.config.fx_graph_cache",
@@ -227,19 +272,6 @@ def turn_caches_on(folder: str) -> None:
     ):
         if has_switch(name):
             set_switch(name, True)
-    clear_cache_dir()
-
-
-def clear_cache_dir() -> None:
-    """Forget a cache folder that torch has looked up already."""
-    for module_name, function in (
-        ("torch._inductor.runtime.cache_dir_utils", "cache_dir"),
-        ("torch._inductor.codecache", "cache_dir"),
-    ):
-        module = sys.modules.get(module_name)
-        clear = getattr(getattr(module, function, None), "cache_clear", None)
-        if clear:
-            clear()
 
 
 # --- the compiler's own bisection hooks -----------------------------------------------------------

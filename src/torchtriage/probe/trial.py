@@ -72,6 +72,7 @@ class Trial:
         self.limits: list[compat.StepLog] = []
         self.main = threading.get_ident()
         self.pid = os.getpid()
+        self.disabled_regions: set[str] = set()
         self.notes: list[dict[str, Any]] = []
         self.repeated: tuple[int, str, int] = (0, "", 0)
 
@@ -93,6 +94,7 @@ class Trial:
             compat.send_to_eager(operator)
         for name in variant.disabled:
             disable(name)
+        self.disabled_regions = {name.partition(":")[2] for name in variant.disabled}
         if variant.limit is not None:
             log = compat.StepLog(variant.limit.backend, variant.limit.subsystem, variant.limit.maximum)
             compat.limit_steps(log)
@@ -143,7 +145,7 @@ class Trial:
     def implementation(self, region: Region) -> Callable[..., Any]:
         """The region compiled under the variant."""
         variant = self.job.variant
-        if self.job.only and region.key != self.job.only:
+        if (self.job.only and region.key != self.job.only) or region.name in self.disabled_regions:
             return region.function
         changes: dict[str, Any] = {}
         for name in ("backend", "dynamic", "mode", "fullgraph"):
