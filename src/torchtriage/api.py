@@ -21,14 +21,28 @@ from torchtriage import __version__
 from torchtriage.investigate.diagnose import diagnose as investigate
 from torchtriage.investigate.facts import Facts
 from torchtriage.lab.journal import Journal
-from torchtriage.lab.local import LocalLab, Options, Progress
+from torchtriage.lab.local import Live, LocalLab, Options, Progress
 from torchtriage.lab.request import Request
 from torchtriage.lab.stage import StageError, Survey
 from torchtriage.model.diagnosis import Diagnosis, Environment, Program, Region
 from torchtriage.model.outcome import ExceptionInfo, Outcome, exception_from_json
 from torchtriage.report.files import write_all
 
-VARIABLES = ("TORCH", "PYTORCH", "TRITON", "CUDA", "OMP_", "MKL_", "KMP_", "NCCL", "CXX", "CC", "ROCM", "HIP", "CUBLAS")
+VARIABLES = (
+    "TORCH",
+    "PYTORCH",
+    "TRITON",
+    "CUDA",
+    "OMP_",
+    "MKL_",
+    "KMP_",
+    "NCCL",
+    "CXX",
+    "CC",
+    "ROCM",
+    "HIP",
+    "CUBLAS",
+)
 SECRET = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
 
 
@@ -54,21 +68,24 @@ class Settings:
 
 def run(
     target: Mapping[str, Any],
-    settings: Settings = Settings(),  # noqa: B008 (frozen)
+    settings: Settings = Settings(),
     progress: Progress | None = None,
     note: Callable[[str], None] = lambda text: None,
     command: str = "",
+    live: Live | None = None,
 ) -> Diagnosis:
     """Diagnose a target and write its report. Raises UsageError for what cannot be diagnosed at all."""
     begin = time.monotonic()
     folder = run_folder(target, settings)
     journal = Journal(folder / "journal.sqlite")
     try:
-        with LocalLab(dict(target), folder, journal, options(settings), progress) as lab:
+        chosen = options(settings)
+        if live is not None:
+            chosen = dataclasses.replace(chosen, mode="fork", user_threads=1)
+        with LocalLab(dict(target), folder, journal, chosen, progress, live) as lab:
             survey = survey_of(lab, note)
             facts, program = facts_of(lab, survey), program_of(lab, survey)
             diagnosis = investigate(lab, facts, program, note)
-            diagnosis = checked(diagnosis)
         diagnosis = dataclasses.replace(
             diagnosis,
             environment=environment_of(survey, settings),
@@ -86,6 +103,23 @@ def run(
         raise UsageError(str(error)) from error
     finally:
         journal.close()
+
+
+def diagnose(target: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Diagnosis:
+    """Diagnose a module or function on the given inputs, in forks of this process.
+
+    `target` may be compiled already; else it is compiled as torch.compile(target). The inputs are used as they
+    are and not changed. Writes a run folder below ./runs. Raises UsageError for what cannot be diagnosed.
+    """
+    from torchtriage.lab import live
+
+    name = getattr(target, "__qualname__", type(target).__qualname__).replace("<locals>.", "")
+    described: dict[str, Any] = {"kind": "live", "name": name, "args": []}
+    try:
+        launch = live.launcher(target, args, kwargs)
+    except live.CannotFork as error:
+        raise UsageError(str(error)) from error
+    return run(described, Settings(fresh=True), command=f"torchtriage.diagnose({name}, ...)", live=launch)
 
 
 def survey_of(lab: LocalLab, note: Callable[[str], None]) -> Survey:
@@ -123,11 +157,6 @@ def failure_line(exception: Mapping[str, Any]) -> str:
     return f"{str(exception['type']).rpartition('.')[2]}: {rows[0][:300]}{place}"
 
 
-def checked(diagnosis: Diagnosis) -> Diagnosis:
-    """An error of the program's own that is outside of its regions is not ours to diagnose, unless more was found."""
-    return diagnosis
-
-
 def facts_of(lab: LocalLab, survey: Survey) -> Facts:
     return Facts(
         regions=tuple(survey.regions),
@@ -149,7 +178,9 @@ def program_of(lab: LocalLab, survey: Survey) -> Program:
         if calls:
             signatures = len({c["signature"] for c in calls})
             regions.append(
-                Region(region["name"], region["file"], region["line"], region["settings"], len(calls), signatures)
+                Region(
+                    region["name"], region["file"], region["line"], region["settings"], len(calls), signatures
+                )
             )
     return Program(
         target=target_text(lab.target),
@@ -272,4 +303,4 @@ def describe_request(request: Request) -> str:
     return ", ".join(changes) if changes else "as it is"
 
 
-__all__ = ["Outcome", "Settings", "UsageError", "run"]
+__all__ = ["Outcome", "Settings", "UsageError", "diagnose", "run"]

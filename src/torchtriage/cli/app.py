@@ -26,24 +26,39 @@ def show_version(value: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     """Options of all commands."""
 
 
 @app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings={
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+    },
     epilog="Exit status: 0 nothing found, 1 a symptom found, 2 bad input or a program that fails in eager mode already, "
     "3 inconclusive, 130 interrupted.",
 )
 def diagnose(
     context: typer.Context,
     target: Annotated[
-        str, typer.Argument(metavar="TARGET [ARGS]...", help="A script, or module:function. With -m, a module.")
+        str,
+        typer.Argument(metavar="TARGET [ARGS]...", help="A script, or module:function. With -m, a module."),
     ],
-    module: Annotated[bool, typer.Option("-m", help="TARGET is a module, to be run as `python -m` does.")] = False,
-    json_to: Annotated[str, typer.Option("--json", metavar="FILE", help="Write the JSON report here too; - for stdout, and nothing else is printed there.")] = "",
+    module: Annotated[
+        bool, typer.Option("-m", help="TARGET is a module, to be run as `python -m` does.")
+    ] = False,
+    json_to: Annotated[
+        str,
+        typer.Option(
+            "--json",
+            metavar="FILE",
+            help="Write the JSON report here too; - for stdout, and nothing else is printed there.",
+        ),
+    ] = "",
     jobs: Annotated[int, typer.Option(help="Trials at a time. 0: one a core, at most 4.")] = 0,
     trial_timeout: Annotated[float, typer.Option(help="Seconds that one trial may take.")] = 180.0,
     trial_memory: Annotated[float, typer.Option(help="GiB that one trial may take. 0: a fair share.")] = 0.0,

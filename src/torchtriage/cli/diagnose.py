@@ -59,7 +59,7 @@ def parse_target(target: str, args: list[str], module: bool) -> dict[str, Any]:
     """A script, a module, or `module:callable`."""
     if module:
         return {"kind": "module", "name": target, "args": args}
-    name, colon, attribute = target.rpartition(":")
+    _, colon, attribute = target.rpartition(":")
     if colon and attribute.replace(".", "").isidentifier() and not Path(target).exists():
         return {"kind": "callable", "name": target, "args": args}
     if not Path(target).exists():

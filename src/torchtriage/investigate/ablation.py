@@ -57,7 +57,7 @@ def arrange(cells: list[tuple[str, str, Request]], outcomes: list[Outcome]) -> d
     return table
 
 
-def word(outcome: Outcome, counted: Counted = Counted()) -> str:  # noqa: B008 (frozen)
+def word(outcome: Outcome, counted: Counted = Counted()) -> str:
     """The word of one cell."""
     if not isinstance(outcome, Same):
         return label(outcome)
@@ -82,7 +82,7 @@ def cells(table: Matrix, counted: Counted) -> dict[str, dict[str, Cell]]:
     }
 
 
-def cell(outcome: Outcome, counted: Counted = Counted()) -> Cell:  # noqa: B008 (frozen)
+def cell(outcome: Outcome, counted: Counted = Counted()) -> Cell:
     measures = outcome.measures
     return Cell(
         word=word(outcome, counted),
@@ -138,9 +138,7 @@ def changes_symptom(words: Mapping[str, Mapping[str, str]], column: str) -> bool
 
 
 def failing_columns(words: Mapping[str, Mapping[str, str]]) -> set[str]:
-    return {
-        column for row in words.values() for column, found in row.items() if bad(found)
-    }
+    return {column for row in words.values() for column, found in row.items() if bad(found)}
 
 
 def any_failing(table: Matrix) -> bool:

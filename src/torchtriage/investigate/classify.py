@@ -42,7 +42,9 @@ def classify(lab: Asks, facts: Facts, suspect: Suspect, words: Mapping[str, Mapp
     if isinstance(outcome, MissingException):
         if documented.more_than_eager(outcome.exception):
             why = "eager has no kernel for this and says so; compiled code accepts more than eager"
-            return Verdict("by-design", why, f"{documented.DOCS}/user_guide/torch_compiler/torch.compiler_faq.html")
+            return Verdict(
+                "by-design", why, f"{documented.DOCS}/user_guide/torch_compiler/torch.compiler_faq.html"
+            )
         return Verdict("bug", "an error that eager reports goes unnoticed when compiled")
     if isinstance(outcome, Differs):
         return of_difference(lab, suspect, outcome)
@@ -60,7 +62,11 @@ def of_exception(outcome: Raised) -> Verdict:
         if documented.is_likely_bug(exception):
             return Verdict("bug", "Dynamo itself calls this a likely bug")
         if documented.asks_for_change(documented.hints_of(exception)):
-            return Verdict("user-error", "Dynamo cannot trace this and asks for a change of the program", source_of(exception.message))
+            return Verdict(
+                "user-error",
+                "Dynamo cannot trace this and asks for a change of the program",
+                source_of(exception.message),
+            )
         return Verdict("by-design", "Dynamo does not support this and says so", source_of(exception.message))
     return Verdict("bug")
 
@@ -79,14 +85,23 @@ def of_counts(facts: Facts, suspect: Suspect, words: Mapping[str, Mapping[str, s
         row = words.get(suspect.backend or "eager", {})
         if suspect.column == "False" and not bad(row.get("None", "same")):
             why = "dynamic=False makes a constant of every size and number; with dynamic=None it is compiled fewer times"
-            return Verdict("user-error", why, f"{documented.DOCS}/generated/torch.compile.html", needs=("second-call", "static-shapes"))
+            return Verdict(
+                "user-error",
+                why,
+                f"{documented.DOCS}/generated/torch.compile.html",
+                needs=("second-call", "static-shapes"),
+            )
         why = "a value that changes from call to call is specialised on"
         source = f"{documented.DOCS}/user_guide/torch_compiler/compile/programming_model.recompilation.html"
         return Verdict("by-design", why, source, needs=("second-call",))
     breaks = [b for b in measures.graph_breaks if of_user(b)]
     kind = documented.break_kind(breaks)
     why = f"Dynamo does not trace this: {breaks[0].reason}" if breaks else "Dynamo does not trace part of it"
-    source = f"https://meta-pytorch.github.io/compile-graph-break-site/gb/{breaks[0].identifier}.html" if breaks and breaks[0].identifier else ""
+    source = (
+        f"https://meta-pytorch.github.io/compile-graph-break-site/gb/{breaks[0].identifier}.html"
+        if breaks and breaks[0].identifier
+        else ""
+    )
     return Verdict("user-error" if kind == "user-error" else "by-design", why, source)
 
 
@@ -97,23 +112,27 @@ def of_difference(lab: Asks, suspect: Suspect, outcome: Differs) -> Verdict:
     answers = lab.run([healing(suspect.request, row.switches) for row in rows])
     for row, answer in zip(rows, answers, strict=True):
         if healthy(answer):
-            return Verdict("by-design", row.explanation, row.source, row.switches, (row.needs,) if row.needs else ())
+            return Verdict(
+                "by-design", row.explanation, row.source, row.switches, (row.needs,) if row.needs else ()
+            )
     remarks = random_remarks(rows, answers, outcome)
     return Verdict("bug", remarks=remarks)
 
 
-def random_remarks(rows: Sequence[documented.Documented], answers: Sequence[Outcome], outcome: Differs) -> tuple[str, ...]:
+def random_remarks(
+    rows: Sequence[documented.Documented], answers: Sequence[Outcome], outcome: Differs
+) -> tuple[str, ...]:
     """With eager's random numbers some differences may go and others stay: say which."""
     for row, answer in zip(rows, answers, strict=True):
         if row.needs_rng and isinstance(answer, Differs):
             before = {(d.path, d.aspect) for d in outcome.differences if not d.noise}
             after = {(d.path, d.aspect) for d in answer.differences if not d.noise}
             if after and after < before:
-                return ("part of the difference is the random numbers, which differ by design; the rest stays with fallback_random = True",)
+                return (
+                    "part of the difference is the random numbers, which differ by design; the rest stays with fallback_random = True",
+                )
     return ()
 
 
 def healing(base: Request, switches: Sequence[Switch]) -> Request:
     return dataclasses.replace(base, variant=base.variant.with_switches(*switches))
-
-

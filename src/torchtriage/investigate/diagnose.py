@@ -54,7 +54,7 @@ def run_own(lab: Asks, facts: Facts) -> Own:
     if measures.repeated_nodes >= REPEATED_FOR_COLD or measures.compile_seconds > symptom.SLOW_SECONDS / 2:
         more["cold"] = Request(observe=True, fresh_store=True)
     answers = dict(zip(more, lab.run(list(more.values())), strict=True))
-    return Own(plain, observed, **answers)
+    return Own(plain, observed, answers.get("cached"), answers.get("threaded"), answers.get("cold"))
 
 
 def run_matrix(lab: Asks, facts: Facts, own: Own) -> Seen:
@@ -76,20 +76,28 @@ def nothing_found(base: Diagnosis, facts: Facts, seen: Seen) -> Diagnosis:
     """No difference: say what was compared, and what was not even captured."""
     own = seen.own
     if isinstance(own.plain, Inconclusive):
-        return dataclasses.replace(base, kind="inconclusive", symptoms=("inconclusive",), inconclusive_reason=own.plain.reason)
+        return dataclasses.replace(
+            base, kind="inconclusive", symptoms=("inconclusive",), inconclusive_reason=own.plain.reason
+        )
     missing = [(b, d) for b, row in seen.table.items() for d, o in row.items() if isinstance(o, Inconclusive)]
     if missing:
         reason = getattr(seen.table[missing[0][0]][missing[0][1]], "reason", "")
         text = f"{len(missing)} of 12 cells could not be run: {reason}"
-        return dataclasses.replace(base, kind="inconclusive", symptoms=("inconclusive",), inconclusive_reason=text)
+        return dataclasses.replace(
+            base, kind="inconclusive", symptoms=("inconclusive",), inconclusive_reason=text
+        )
     remarks = []
     measures = own.observed.measures
     if isinstance(own.plain, Same) and own.plain.eager_exception is not None:
         exception = own.plain.eager_exception
-        remarks.append(f"eager and compiled both raise {sentences.short(exception.type)}: the program's own error")
+        remarks.append(
+            f"eager and compiled both raise {sentences.short(exception.type)}: the program's own error"
+        )
     if not measures.captured:
         why = f": {measures.graph_breaks[0].reason}" if measures.graph_breaks else ""
-        remarks.append(f"nothing was captured: Dynamo gave every frame up and the program ran in eager mode{why}")
+        remarks.append(
+            f"nothing was captured: Dynamo gave every frame up and the program ran in eager mode{why}"
+        )
     return dataclasses.replace(base, remarks=tuple(remarks))
 
 
@@ -145,7 +153,9 @@ def below(lab: Asks, suspect: Suspect, short: Request, facts: Facts) -> steps.Gu
     base = short
     if suspect.own_fails and backend != "inductor":
         setting = symptom.setting(suspect.column)
-        base = dataclasses.replace(short, variant=dataclasses.replace(short.variant, backend=backend, dynamic=setting))
+        base = dataclasses.replace(
+            short, variant=dataclasses.replace(short.variant, backend=backend, dynamic=setting)
+        )
     return steps.search(lab, base, suspect.outcome, backend, facts.jobs)
 
 
@@ -176,7 +186,9 @@ def describe(facts: Facts, seen: Seen, suspect: Suspect) -> Symptom:
     if suspect.counts:
         sentence = sentences.counts_sentence(suspect.words, seen.own.observed.measures)
     elif suspect.slow:
-        sentence = sentences.slow_sentence(suspect.outcome.measures) if not isinstance(shown, TimedOut) else sentence
+        sentence = (
+            sentences.slow_sentence(suspect.outcome.measures) if not isinstance(shown, TimedOut) else sentence
+        )
     return Symptom(
         words=suspect.words,
         region=str(region.get("name", "")),
@@ -202,9 +214,18 @@ def signature(outcome: Outcome) -> str:
     """What makes two failures the same, as text."""
     if isinstance(outcome, (Raised, MissingException)):
         exception = outcome.exception
-        return " | ".join((outcome.kind, exception.type, sentences.first_line(exception.message), *exception.torch_frames[-2:]))
+        return " | ".join(
+            (
+                outcome.kind,
+                exception.type,
+                sentences.first_line(exception.message),
+                *exception.torch_frames[-2:],
+            )
+        )
     if isinstance(outcome, Differs):
-        return " | ".join((outcome.kind, *(f"{d.path}:{d.aspect}" for d in outcome.differences if not d.noise)))
+        return " | ".join(
+            (outcome.kind, *(f"{d.path}:{d.aspect}" for d in outcome.differences if not d.noise))
+        )
     return outcome.kind
 
 
@@ -212,15 +233,27 @@ def culprit_of(facts: Facts, suspect: Suspect, guilty: steps.Guilty | None) -> C
     """Operator and line: from the step that was found, else from where torch or the counts point."""
     if guilty is not None:
         step = guilty.step
-        how = f"with only the first {guilty.number - 1} it is the same as eager, with {guilty.number} it fails"
-        return Culprit(guilty.subsystem, guilty.text, operator_of(step.name), step.file, step.line, step.code, how)
+        how = (
+            f"with only the first {guilty.number - 1} it is the same as eager, with {guilty.number} it fails"
+        )
+        return Culprit(
+            guilty.subsystem, guilty.text, operator_of(step.name), step.file, step.line, step.code, how
+        )
     outcome = suspect.outcome
     measures = outcome.measures
     if suspect.counts:
         return counted_culprit(suspect, measures)
     if suspect.slow and measures.repeated_nodes:
         text = f"{measures.repeated_nodes} graph nodes come from this line"
-        return Culprit("unrolled loop", text, "", measures.repeated_file, measures.repeated_line, "", "counted in the captured graph")
+        return Culprit(
+            "unrolled loop",
+            text,
+            "",
+            measures.repeated_file,
+            measures.repeated_line,
+            "",
+            "counted in the captured graph",
+        )
     exception = getattr(outcome, "exception", None)
     if exception is not None and exception.user_line:
         how = "the line that the exception names"
@@ -231,11 +264,15 @@ def culprit_of(facts: Facts, suspect: Suspect, guilty: steps.Guilty | None) -> C
 def counted_culprit(suspect: Suspect, measures: Any) -> Culprit | None:
     if "recompiles" in suspect.words and measures.recompile_reasons:
         first = measures.recompile_reasons[0]
-        return Culprit("guards", first.reason, "", first.file, first.line, "", "the guard that torch says failed")
+        return Culprit(
+            "guards", first.reason, "", first.file, first.line, "", "the guard that torch says failed"
+        )
     breaks = [b for b in measures.graph_breaks if of_user(b)]
     if breaks:
         first = breaks[0]
-        return Culprit("graph break", first.reason, "", first.file, first.line, first.code, "the line that Dynamo names")
+        return Culprit(
+            "graph break", first.reason, "", first.file, first.line, first.code, "the line that Dynamo names"
+        )
     return None
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from torchtriage.investigate.facts import Asks, healthy
 from torchtriage.lab.request import Request
-from torchtriage.model.outcome import Outcome
 
 MOST_CHILDREN = 16
 
@@ -73,5 +72,3 @@ def below(tree: Sequence[Mapping[str, Any]], name: str) -> set[str]:
 def without(base: Request, names: tuple[str, ...]) -> Request:
     variant = dataclasses.replace(base.variant, disabled=base.variant.disabled + names)
     return dataclasses.replace(base, variant=variant)
-
-

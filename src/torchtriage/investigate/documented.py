@@ -92,7 +92,9 @@ SWITCHES = (
 #: Classes by which Dynamo says that the program asked for something that cannot be.
 USER_ERRORS = ("UserError", "ConstraintViolationError")
 #: Hints that ask the user to change the program.
-CHANGE_THE_PROGRAM = re.compile(r"^\s*(Avoid|Remove|Move|Change|Don't|Do not|Ensure|Add the logging method)\b")
+CHANGE_THE_PROGRAM = re.compile(
+    r"^\s*(Avoid|Remove|Move|Change|Don't|Do not|Ensure|Add the logging method)\b"
+)
 
 
 def refusal(exception: ExceptionInfo) -> Refusal | None:
@@ -129,14 +131,10 @@ def more_than_eager(exception: ExceptionInfo) -> bool:
 def candidates(rng_used: bool, earlier: bool) -> list[Documented]:
     """The rows that can apply to a wrong value."""
     return [
-        row
-        for row in SWITCHES
-        if (not row.needs_rng or rng_used) and (not row.needs_earlier_call or earlier)
+        row for row in SWITCHES if (not row.needs_rng or rng_used) and (not row.needs_earlier_call or earlier)
     ]
 
 
 def break_kind(broken: Sequence[GraphBreak]) -> str:
     """`user-error` where torch asks for a change of the program, else `by-design`."""
     return "user-error" if any(asks_for_change(b.hints) for b in broken) else "by-design"
-
-

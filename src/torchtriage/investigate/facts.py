@@ -68,7 +68,9 @@ class Facts:
 
     def own_is_cell(self) -> bool:
         """Whether the program's own settings are one of the twelve cells."""
-        return all(not (r.get("mode") or r.get("options")) and r.get("backend") in DEBUG for r in self.regions)
+        return all(
+            not (r.get("mode") or r.get("options")) and r.get("backend") in DEBUG for r in self.regions
+        )
 
 
 DEBUG = ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor")
@@ -84,7 +86,6 @@ class Own:
     threaded: Outcome | None = None
     cold: Outcome | None = None
     """With an empty store of kernels, where compile time is in question."""
-    repeats: tuple[Outcome, ...] = field(default_factory=tuple)
 
 
 def failing(outcome: Outcome) -> bool:

@@ -32,7 +32,9 @@ def find(lab: Asks, facts: Facts, suspect: Suspect) -> Needs:
         call = outcome.differences[0].call
     after_region = isinstance(outcome, Raised) and outcome.phase == "program"
     stop = None if after_region or suspect.counts or suspect.slow else call
-    whole = dataclasses.replace(suspect.request, stop=stop, flavours=ALL_FLAVOURS if stop is not None else ("eager",))
+    whole = dataclasses.replace(
+        suspect.request, stop=stop, flavours=ALL_FLAVOURS if stop is not None else ("eager",)
+    )
     alone = dataclasses.replace(whole, start=call) if call else None
     questions: dict[str, Request] = {}
     if alone is not None and not after_region:
@@ -79,7 +81,9 @@ def may_be_flaky(outcome: Outcome) -> bool:
     """What happens at run time can depend on chance; what a compiler pass raises does not."""
     if isinstance(outcome, Raised):
         return outcome.phase != "forward"
-    return isinstance(outcome, (Killed, Exited, Differs)) or (isinstance(outcome, TimedOut) and outcome.phase != "compile")
+    return isinstance(outcome, (Killed, Exited, Differs)) or (
+        isinstance(outcome, TimedOut) and outcome.phase != "compile"
+    )
 
 
 def only_backward(outcome: Outcome) -> bool:

@@ -26,14 +26,24 @@ def symptom_sentence(outcome: Outcome) -> str:
             more = f" (and {len(real) - 1} more)" if len(real) > 1 else ""
             return f"{real[0].path} {phrase(real[0].aspect, real[0].detail)}{more}"
         case Raised(exception=exception, phase=phase):
-            where = {"forward": "", "backward": " in the backward", "program": " after the region has returned"}[phase]
+            where = {
+                "forward": "",
+                "backward": " in the backward",
+                "program": " after the region has returned",
+            }[phase]
             return f"raises {short(exception.type)}{where}, eager does not: {first_line(exception.message)}"
         case MissingException(exception=exception):
-            return f"eager raises {short(exception.type)} ({first_line(exception.message)}), compiled does not"
+            return (
+                f"eager raises {short(exception.type)} ({first_line(exception.message)}), compiled does not"
+            )
         case Killed(signal=signal):
             return f"the process is killed by {signal}"
         case TimedOut(seconds=seconds, phase=phase):
-            what = {"compile": "still compiling", "run": "does not return", "program": "the program does not end"}[phase]
+            what = {
+                "compile": "still compiling",
+                "run": "does not return",
+                "program": "the program does not end",
+            }[phase]
             return f"{what} after {seconds:.0f} s"
         case OutOfMemory():
             return "runs out of memory, eager does not"
@@ -48,7 +58,11 @@ def phrase(aspect: str, detail: str) -> str:
     """The detail of a difference, with the aspect where it does not speak for itself."""
     if aspect in ("value", "grad", "mutation") and detail.startswith("differs"):
         return detail
-    return f"has another {aspect.replace('_', ' ')}: {detail}" if detail.startswith("eager ") else f"{aspect}: {detail}"
+    return (
+        f"has another {aspect.replace('_', ' ')}: {detail}"
+        if detail.startswith("eager ")
+        else f"{aspect}: {detail}"
+    )
 
 
 def evidence(outcome: Outcome) -> tuple[str, ...]:
@@ -59,7 +73,9 @@ def evidence(outcome: Outcome) -> tuple[str, ...]:
     said = ["eager repeats itself exactly"]
     first = found[0]
     if first.float64:
-        said.append(f"float64 gives {first.float64} where eager gives {first.eager} and compiled {first.compiled}")
+        said.append(
+            f"float64 gives {first.float64} where eager gives {first.eager} and compiled {first.compiled}"
+        )
     return tuple(said)
 
 
@@ -70,7 +86,9 @@ def counts_sentence(words: tuple[str, ...], measures: Any) -> str:
         said.append(f"compiled {measures.recompiles + 1} times{limit}")
     if "graph-break" in words:
         breaks = len(measures.graph_breaks) or measures.breaks
-        said.append(f"{breaks} graph break{'s' * (breaks != 1)}, {measures.captured} operators captured in {measures.graphs} graphs")
+        said.append(
+            f"{breaks} graph break{'s' * (breaks != 1)}, {measures.captured} operators captured in {measures.graphs} graphs"
+        )
     return "; ".join(said)
 
 

@@ -32,15 +32,29 @@ class Row:
 
 
 TABLE = (
-    Row((f"{INDUCTOR}.emulate_precision_casts", True), "rounds intermediates to the dtype that eager has", "inductor"),
+    Row(
+        (f"{INDUCTOR}.emulate_precision_casts", True),
+        "rounds intermediates to the dtype that eager has",
+        "inductor",
+    ),
     Row((f"{INDUCTOR}.fallback_random", True), "draws random numbers as eager does", "inductor"),
     Row((f"{INDUCTOR}.pattern_matcher", False), "no replacement of operator patterns", "inductor"),
-    Row((f"{INDUCTOR}.joint_graph_constant_folding", False), "no constant folding in the joint graph", "inductor"),
-    Row((f"{INDUCTOR}.constant_and_index_propagation", False), "no propagation of constants and indices", "inductor"),
+    Row(
+        (f"{INDUCTOR}.joint_graph_constant_folding", False),
+        "no constant folding in the joint graph",
+        "inductor",
+    ),
+    Row(
+        (f"{INDUCTOR}.constant_and_index_propagation", False),
+        "no propagation of constants and indices",
+        "inductor",
+    ),
     Row((f"{INDUCTOR}.layout_optimization", False), "keeps the layouts that the program has", "inductor"),
     Row((f"{INDUCTOR}.reorder_for_locality", False), "keeps the order of the operators", "inductor"),
     Row((f"{INDUCTOR}.split_cat_fx_passes", False), "no rewriting of split and cat", "inductor"),
-    Row((f"{INDUCTOR}.efficient_conv_bn_eval_fx_passes", False), "no folding of batch norm", "inductor", True),
+    Row(
+        (f"{INDUCTOR}.efficient_conv_bn_eval_fx_passes", False), "no folding of batch norm", "inductor", True
+    ),
     Row((f"{INDUCTOR}.allow_buffer_reuse", False), "every intermediate has memory of its own", "inductor"),
     Row((f"{INDUCTOR}.inplace_buffers", False), "no operator writes over its input", "inductor"),
     Row((f"{INDUCTOR}.epilogue_fusion", False), "no fusion of what follows a template", "inductor"),
@@ -50,8 +64,18 @@ TABLE = (
     Row((f"{INDUCTOR}.split_reductions", False), "no reduction is split", "inductor"),
     Row((f"{INDUCTOR}.comprehensive_padding", False), "no padding of strides", "inductor"),
     Row((f"{INDUCTOR}.cpp.simdlen", 1), "no vector instructions in CPU kernels", "inductor"),
-    Row((f"{INDUCTOR}.cpp.enable_floating_point_contract_flag", "off", True), "no fused multiply-add", "inductor", True),
-    Row((f"{INDUCTOR}.cpp.enable_unsafe_math_opt_flag", False), "no unsafe mathematics in the C++ compiler", "inductor", True),
+    Row(
+        (f"{INDUCTOR}.cpp.enable_floating_point_contract_flag", "off"),
+        "no fused multiply-add",
+        "inductor",
+        True,
+    ),
+    Row(
+        (f"{INDUCTOR}.cpp.enable_unsafe_math_opt_flag", False),
+        "no unsafe mathematics in the C++ compiler",
+        "inductor",
+        True,
+    ),
     Row((f"{INDUCTOR}.cpp.fallback_scatter_reduce_sum", True), "eager's scatter", "inductor", True),
     Row((f"{INDUCTOR}.cpp.dynamic_threads", True), "asks for the number of threads at each call", "inductor"),
     Row((f"{INDUCTOR}.cpp.enable_loop_tail_vec", False), "the tail of a loop is not vectorised", "inductor"),
@@ -60,20 +84,37 @@ TABLE = (
     Row((f"{AOT}.cse", False), "no elimination of common subexpressions", "aot"),
     Row((f"{AOT}.treat_parameters_as_free_to_save", False), "parameters count as memory to save", "aot"),
     Row((f"{AOT}.ban_recompute_not_in_allowlist", True), "recomputes only cheap operators", "aot", True),
-    Row((f"{AOT}.activation_memory_budget", 1.0), "keeps every activation: nothing is recomputed in the backward", "aot", True),
+    Row(
+        (f"{AOT}.activation_memory_budget", 1.0),
+        "keeps every activation: nothing is recomputed in the backward",
+        "aot",
+        True,
+    ),
     Row((f"{AOT}.recompute_views", False), "views are saved, not recomputed", "aot", True),
     Row((f"{AOT}.view_replay_for_aliased_outputs", False), "aliased outputs are made by as_strided", "aot"),
     Row((f"{AOT}.donated_buffer", False), "the backward does not free what it was given", "aot"),
-    Row((f"{AOT}.disable_guess_zero_tangent_for_mutated_input_subclass", True), "gradients of mutated inputs", "aot"),
+    Row(
+        (f"{AOT}.disable_guess_zero_tangent_for_mutated_input_subclass", True),
+        "gradients of mutated inputs",
+        "aot",
+    ),
     Row((f"{DYNAMO}.skip_nnmodule_hook_guards", False), "guards on the hooks of modules", "dynamo"),
-    Row((f"{DYNAMO}.guard_nn_modules_using_dict_tags", False), "guards on every attribute of modules", "dynamo"),
+    Row(
+        (f"{DYNAMO}.guard_nn_modules_using_dict_tags", False),
+        "guards on every attribute of modules",
+        "dynamo",
+    ),
     Row((f"{DYNAMO}.automatic_dynamic_shapes", False), "sizes that change are compiled anew", "dynamo"),
     Row((f"{DYNAMO}.assume_static_by_default", True), "sizes are static until they change", "dynamo", True),
     Row((f"{DYNAMO}.specialize_float", True), "Python floats are constants", "dynamo"),
     Row((f"{DYNAMO}.specialize_int", True), "Python integers are constants", "dynamo"),
     Row((f"{DYNAMO}.capture_scalar_outputs", True), "keeps .item() in the graph", "dynamo"),
     Row((f"{DYNAMO}.capture_scalar_outputs", False), "breaks the graph at .item()", "dynamo", True),
-    Row((f"{DYNAMO}.capture_dynamic_output_shape_ops", True), "keeps operators such as nonzero in the graph", "dynamo"),
+    Row(
+        (f"{DYNAMO}.capture_dynamic_output_shape_ops", True),
+        "keeps operators such as nonzero in the graph",
+        "dynamo",
+    ),
     Row((f"{DYNAMO}.trace_numpy", False), "NumPy runs as NumPy, outside of the graph", "dynamo"),
     Row((f"{DYNAMO}.allow_unspec_int_on_nn_module", True), "integers on modules may change", "dynamo"),
     Row((f"{DYNAMO}.inline_inbuilt_nn_modules", False), "torch.nn modules are not traced into", "dynamo"),
@@ -99,7 +140,9 @@ def rows_for(backend: str, changed: Mapping[str, str] = MappingProxyType({})) ->
     mine = [Row((name, value), "back to its default", "", True) for name, value in defaults(changed)]
     known = {row.switch[0] for row in mine}
     table = [row for layer in layers for row in TABLE if row.layer == layer]
-    return mine + [row for row in table if row.switch[0] not in known and (not row.default or row.switch[0] in changed)]
+    return mine + [
+        row for row in table if row.switch[0] not in known and (not row.default or row.switch[0] in changed)
+    ]
 
 
 def defaults(changed: Mapping[str, str]) -> Iterator[Switch]:

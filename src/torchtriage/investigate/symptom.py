@@ -68,7 +68,8 @@ def counted_in(own: Own, table: Matrix) -> Counted:
     measures = own.observed.measures
     breaks = [b for b in measures.graph_breaks if of_user(b)]
     return Counted(
-        recompiles=measures.recompiles > RECOMPILES_ALLOWED or own.plain.measures.recompiles > RECOMPILES_ALLOWED,
+        recompiles=measures.recompiles > RECOMPILES_ALLOWED
+        or own.plain.measures.recompiles > RECOMPILES_ALLOWED,
         breaks=bool(breaks) and measures.captured > 0,
     )
 
@@ -97,7 +98,9 @@ def of_own(facts: Facts, seen: Seen, outcome: Outcome, request: Request, needs: 
     column = str(facts.dynamic(getattr(outcome, "call", None)))
     backend = ablation.first_failing(seen.words, column)
     first = seen.table[backend][column] if backend else outcome
-    return Suspect(words_of(first), first, True, column, backend, request, needs=needs, slow=slow_compile(first))
+    return Suspect(
+        words_of(first), first, True, column, backend, request, needs=needs, slow=slow_compile(first)
+    )
 
 
 def of_column(seen: Seen, column: str) -> Suspect | None:
@@ -122,7 +125,9 @@ def of_other_columns(seen: Seen, column: str) -> Suspect | None:
             request = Request(Variant(backend=backend, dynamic=setting(other)))
             remark = f"the program passes as it is; it fails only with dynamic={other}"
             need = ("dynamic",) if other == "True" else ("static-shapes",) if other == "False" else ()
-            return Suspect(words_of(outcome), outcome, False, other, backend, request, needs=need, remarks=(remark,))
+            return Suspect(
+                words_of(outcome), outcome, False, other, backend, request, needs=need, remarks=(remark,)
+            )
     return None
 
 

@@ -14,7 +14,7 @@ from torchtriage.investigate.symptom import Suspect, setting, slow_compile
 from torchtriage.lab.request import Request
 from torchtriage.model.diagnosis import Workaround
 from torchtriage.model.outcome import Outcome
-from torchtriage.model.variant import OWN, Switch, Variant
+from torchtriage.model.variant import DEBUG_BACKENDS, OWN, Switch, Variant
 
 ENOUGH = 5
 
@@ -45,7 +45,11 @@ def find(
     documented: Sequence[Switch],
 ) -> Found:
     """Collect candidates, by search where there are many, and run each over the whole program."""
-    base = Request(Variant(threads=short.variant.threads, caches=short.variant.caches)) if suspect.own_fails else suspect.request
+    base = (
+        Request(Variant(threads=short.variant.threads, caches=short.variant.caches))
+        if suspect.own_fails
+        else suspect.request
+    )
     candidates = [*of_documented(documented), *of_switches(lab, facts, suspect, short, documented)]
     candidates += of_settings(facts, suspect, words)
     if guilty is not None:
@@ -78,7 +82,12 @@ def counting_switches(suspect: Suspect) -> list[Candidate]:
     """For counts there is no failure to bisect: the few switches that can lower them are run one by one."""
     wanted = {
         "recompiles": ("allow_unspec_int_on_nn_module", "automatic_dynamic_shapes", "specialize_float"),
-        "graph-break": ("allow_rnn", "capture_scalar_outputs", "capture_dynamic_output_shape_ops", "trace_numpy"),
+        "graph-break": (
+            "allow_rnn",
+            "capture_scalar_outputs",
+            "capture_dynamic_output_shape_ops",
+            "trace_numpy",
+        ),
     }
     names = [name for word in suspect.words for name in wanted.get(word, ())]
     rows = [row for row in switches.TABLE if row.switch[0].rpartition(".")[2] in names and not row.default]
@@ -94,7 +103,9 @@ def of_settings(facts: Facts, suspect: Suspect, words: Mapping[str, Mapping[str,
     for column in ("None", "True", "False"):
         row = words.get(backend, words.get("inductor", {}))
         if column != suspect.column and not ablation.bad(row.get(column, "inconclusive")):
-            found.append(Candidate(Variant(dynamic=setting(column)), f"dynamic={column} takes another way", 2))
+            found.append(
+                Candidate(Variant(dynamic=setting(column)), f"dynamic={column} takes another way", 2)
+            )
     if any(r.get("fullgraph") for r in facts.regions):
         found.append(Candidate(Variant(fullgraph=False), "lets the graph break", 2))
     if any(r.get("mode") or r.get("options") for r in facts.regions):
@@ -123,7 +134,7 @@ def of_functions(lab: Asks, suspect: Suspect, short: Request) -> list[Candidate]
 
 def of_backends(suspect: Suspect, words: Mapping[str, Mapping[str, str]]) -> list[Candidate]:
     """The strongest backend that passes under the program's own dynamic setting."""
-    for backend in reversed(ablation.DEBUG_BACKENDS):
+    for backend in reversed(DEBUG_BACKENDS):
         if backend == suspect.request.variant.backend:
             continue
         found = words.get(backend, {}).get(suspect.column, "inconclusive")
@@ -157,7 +168,9 @@ def verify(
     unique = list({c.variant: c for c in reversed(candidates)}.values())[::-1]
     unique.sort(key=lambda c: c.size)
     watch = suspect.counts or suspect.slow
-    requests = [dataclasses.replace(apply(base, c.variant), observe=watch, fresh_store=suspect.slow) for c in unique]
+    requests = [
+        dataclasses.replace(apply(base, c.variant), observe=watch, fresh_store=suspect.slow) for c in unique
+    ]
     outcomes = lab.run(requests)
     good = good_for(suspect)
     passed = [(c, o) for c, o in zip(unique, outcomes, strict=True) if good(o)][:ENOUGH]
@@ -185,9 +198,13 @@ def step_times(
     if not passed or suspect.slow:
         return [None] * len(passed), "own"
     stop = short.stop if short.stop is not None else 0
-    timed = [dataclasses.replace(apply(base, c.variant), stop=stop, time_step=True, backward=False) for c in passed]
+    timed = [
+        dataclasses.replace(apply(base, c.variant), stop=stop, time_step=True, backward=False) for c in passed
+    ]
     plain = dataclasses.replace(base, stop=stop, time_step=True, backward=False)
-    eager = dataclasses.replace(apply(base, Variant(backend="eager")), stop=stop, time_step=True, backward=False)
+    eager = dataclasses.replace(
+        apply(base, Variant(backend="eager")), stop=stop, time_step=True, backward=False
+    )
     *measured, own, slow = [o.measures.step_seconds for o in lab.run([*timed, plain, eager])]
     against, name = (own, "own") if own else (slow, "backend='eager'")
     return [round(m / against, 3) if m and against else None for m in measured], name

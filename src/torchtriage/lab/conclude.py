@@ -29,7 +29,13 @@ from torchtriage.model.outcome import (
 )
 
 Event = Mapping[str, Any]
-ALLOCATOR = ("can't allocate memory", "CUDA out of memory", "MemoryError", "OutOfMemoryError", "std::bad_alloc")
+ALLOCATOR = (
+    "can't allocate memory",
+    "CUDA out of memory",
+    "MemoryError",
+    "OutOfMemoryError",
+    "std::bad_alloc",
+)
 
 
 def conclude(
@@ -46,7 +52,9 @@ def conclude(
     unfit = find(events, "unfit")
     if unfit is not None:
         said = unfit["exception"]
-        return Inconclusive(measures, log, f"the variant cannot be applied: {said['type']}: {said['message']}"[:500])
+        return Inconclusive(
+            measures, log, f"the variant cannot be applied: {said['type']}: {said['message']}"[:500]
+        )
     noise: list[Difference] = []
     both: ExceptionInfo | None = None
     for number in sorted(judged):
@@ -156,7 +164,11 @@ def of_end(
             return None
         return Exited(status=int(end.get("exit") or 0), call=max(judged, default=None))
     last = find(events, "raised")
-    call = last["call"] if last is not None else max((e["call"] for e in events if e["event"] == "call"), default=None)
+    call = (
+        last["call"]
+        if last is not None
+        else max((e["call"] for e in events if e["event"] == "call"), default=None)
+    )
     return raised(call, exception, "forward" if last is not None else "program")
 
 

@@ -25,7 +25,9 @@ class Journal:
 
     def get(self, kind: str, key: str) -> Any | None:
         with self.lock:
-            row = self.base.execute("SELECT answer FROM entries WHERE kind=? AND key=?", (kind, key)).fetchone()
+            row = self.base.execute(
+                "SELECT answer FROM entries WHERE kind=? AND key=?", (kind, key)
+            ).fetchone()
         return json.loads(row[0]) if row else None
 
     def put(self, kind: str, key: str, question: Any, answer: Any) -> None:
@@ -40,7 +42,9 @@ class Journal:
     def all(self, kind: str) -> list[tuple[Any, Any]]:
         """(question, answer) of every entry, in the order in which they arrived."""
         with self.lock:
-            rows = self.base.execute("SELECT question, answer FROM entries WHERE kind=? ORDER BY at", (kind,)).fetchall()
+            rows = self.base.execute(
+                "SELECT question, answer FROM entries WHERE kind=? ORDER BY at", (kind,)
+            ).fetchall()
         return [(json.loads(q), json.loads(a)) for q, a in rows]
 
     def close(self) -> None:

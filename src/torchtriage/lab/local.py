@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -38,6 +37,7 @@ class Options:
     user_threads: int = 1
 
 
+Live = Callable[[int, Path, dict[str, Any]], int]
 Progress = Callable[[str, Request, Outcome | None], None]
 
 
@@ -45,10 +45,17 @@ class LocalLab:
     """Runs trials for one target. Use as a context manager: on exit nothing of it is left running."""
 
     def __init__(
-        self, target: dict[str, Any], folder: Path, journal: Journal, options: Options, progress: Progress | None = None
+        self,
+        target: dict[str, Any],
+        folder: Path,
+        journal: Journal,
+        options: Options,
+        progress: Progress | None = None,
+        live: Live | None = None,
     ):
         self.target, self.journal, self.options = target, journal, options
         self.folder = folder
+        self.live = live
         self.scratch = folder / "scratch"
         self.progress = progress or (lambda event, request, outcome: None)
         self._stage: Stage | None = None
@@ -100,8 +107,9 @@ class LocalLab:
             "compile_target": self.target.get("compile_target", False),
             "max_calls": self.options.max_calls,
             "max_holders": 0 if self.rerun else 6,
+            "env": {"TORCHINDUCTOR_CACHE_DIR": str(self.options.store)},
         }
-        stage = Stage(request, self.scratch / "stage", self.env, self.options.python)
+        stage = Stage(request, self.scratch / "stage", self.env, self.options.python, self.live)
         try:
             survey = stage.wait(self.options.stage_seconds)
         except StageError:
@@ -165,7 +173,11 @@ class LocalLab:
             closer = dataclasses.replace(request, stop=call, flavours=ALL_FLAVOURS, time_step=False)
             verdict = self.execute(closer, settled)
             if isinstance(verdict, (Differs, Inconclusive)):
-                return dataclasses.replace(verdict, measures=outcome.measures) if isinstance(verdict, Differs) else outcome
+                return (
+                    dataclasses.replace(verdict, measures=outcome.measures)
+                    if isinstance(verdict, Differs)
+                    else outcome
+                )
             settled.add(call)
             outcome = self.execute(request, settled)
         return outcome
@@ -216,7 +228,13 @@ class LocalLab:
     def fresh(self, job: dict[str, Any], start: int, folder: Path, env: dict[str, str]) -> dict[str, Any]:
         file = folder / "job.json"
         compile_target = self.target.get("compile_target", False)
-        request = {"target": self.target, "compile_target": compile_target, "start": start, "job": job, "max_calls": 1 << 30}
+        request = {
+            "target": self.target,
+            "compile_target": compile_target,
+            "start": start,
+            "job": job,
+            "max_calls": 1 << 30,
+        }
         file.write_text(json.dumps(request, default=list))
         return fresh_trial(file, env, self.options.python)
 
@@ -271,5 +289,3 @@ class LocalLab:
         survey = stage.survey
         eager_end = {"exception": survey.exception, "exit": survey.exit} if not survey.truncated else None
         return conclude(ended, events, judged, eager_end, sorted(settled))
-
-

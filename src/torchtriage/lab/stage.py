@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,13 +49,42 @@ class Survey:
         return dict(vars(self))
 
 
+class Forked:
+    """A process that was forked here, with the few methods of Popen that a stage needs."""
+
+    def __init__(self, pid: int):
+        self.pid = pid
+        self.status: int | None = None
+
+    def poll(self) -> int | None:
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+        return self.status
+
+    def wait(self) -> int:
+        if self.status is None:
+            self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.status
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+
 class Stage:
     """One stage process, from its start to its end. `close` ends everything that it started."""
 
-    def __init__(self, request: dict[str, Any], folder: Path, env: Mapping[str, str], python: str):
+    def __init__(
+        self,
+        request: dict[str, Any],
+        folder: Path,
+        env: Mapping[str, str],
+        python: str,
+        live: Callable[[int, Path, dict[str, Any]], int] | None = None,
+    ):
+        """`live` forks this very process into the stage, for objects that cannot be named; it returns the pid."""
         folder.mkdir(parents=True, exist_ok=True)
-        job = folder / "stage.json"
-        job.write_text(json.dumps(request))
         self.survey = Survey()
         self.output = folder / "stage.out"
         self.holders: dict[int, socket.socket] = {}
@@ -65,15 +95,26 @@ class Stage:
         self.begin = time.monotonic()
         ours, theirs = wire.pair()
         self.control = ours
-        command = [python, str(ENTRY), "stage", str(theirs.fileno()), str(job)]
-        with open(self.output, "wb") as out:
-            self.process = subprocess.Popen(
-                command, env=dict(env), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                pass_fds=[theirs.fileno()], start_new_session=True,
-            )  # fmt: skip
+        self.process: subprocess.Popen[bytes] | Forked
+        if live is not None:
+            self.process = Forked(live(theirs.fileno(), self.output, request))
+        else:
+            self.process = self.spawn(request, folder, env, python, theirs.fileno())
         theirs.close()
         self.reader = threading.Thread(target=self.listen, daemon=True)
         self.reader.start()
+
+    def spawn(
+        self, request: dict[str, Any], folder: Path, env: Mapping[str, str], python: str, descriptor: int
+    ) -> subprocess.Popen[bytes]:
+        job = folder / "stage.json"
+        job.write_text(json.dumps(request))
+        command = [python, str(ENTRY), "stage", str(descriptor), str(job)]
+        with open(self.output, "wb") as out:
+            return subprocess.Popen(
+                command, env=dict(env), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+                pass_fds=[descriptor], start_new_session=True,
+            )  # fmt: skip
 
     def listen(self) -> None:
         """Read what the stage says until it is gone."""

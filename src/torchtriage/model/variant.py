@@ -31,7 +31,7 @@ class Variant:
     """How the regions of a program are compiled in one trial."""
 
     backend: str = OWN
-    dynamic: bool | None | Literal["own"] = OWN
+    dynamic: bool | Literal["own"] | None = OWN
     mode: str = OWN
     fullgraph: bool | Literal["own"] = OWN
     switches: tuple[Switch, ...] = ()

@@ -7,7 +7,7 @@ fields of `model.outcome.Difference`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -72,7 +72,11 @@ def missing(leaf: Leaf) -> list[Found]:
     if leaf["group"] == "state":
         if leaf["kind"] == "gone":
             return [difference(leaf, "side-effect", "eager removes it, compiled leaves it")]
-        return [difference(leaf, state_aspect(leaf), f"eager changes it{shown(leaf)}, compiled leaves it as it was")]
+        return [
+            difference(
+                leaf, state_aspect(leaf), f"eager changes it{shown(leaf)}, compiled leaves it as it was"
+            )
+        ]
     if leaf["group"] == "grad":
         return [difference(leaf, "grad", "compiled has no such gradient")]
     return []  # the structure says it already
@@ -82,7 +86,11 @@ def unexpected(leaf: Leaf) -> list[Found]:
     if leaf["group"] == "state":
         if leaf["kind"] == "gone":
             return [difference(leaf, "side-effect", "compiled removes it, eager leaves it")]
-        return [difference(leaf, state_aspect(leaf), f"compiled changes it{shown(leaf)}, eager leaves it as it was")]
+        return [
+            difference(
+                leaf, state_aspect(leaf), f"compiled changes it{shown(leaf)}, eager leaves it as it was"
+            )
+        ]
     if leaf["group"] == "grad":
         return [difference(leaf, "grad", "eager has no such gradient")]
     return []
@@ -105,7 +113,9 @@ def shown(leaf: Leaf) -> str:
 def compare_leaf(eager: Leaf, compiled: Leaf, rivals: Mapping[str, Leaf]) -> list[Found]:
     if eager["kind"] != compiled["kind"]:
         aspect = aspect_of(eager)
-        detail = f"eager gives a {eager['kind']}{shown(eager)}, compiled a {compiled['kind']}{shown(compiled)}"
+        detail = (
+            f"eager gives a {eager['kind']}{shown(eager)}, compiled a {compiled['kind']}{shown(compiled)}"
+        )
         return [difference(eager, aspect, detail)]
     if eager["kind"] == "gone":
         return []
@@ -215,11 +225,17 @@ def strides_differ(eager: Leaf, compiled: Leaf) -> bool:
 
 def ill_conditioned(found: Found, eager: Leaf, rivals: Mapping[str, Leaf]) -> Found:
     """A size that depends on the data is noise where eager's own size depends on the last bit."""
-    unsure = [name for name, leaf in rivals.items() if leaf["kind"] == "tensor" and leaf["shape"] != eager["shape"]]
+    unsure = [
+        name for name, leaf in rivals.items() if leaf["kind"] == "tensor" and leaf["shape"] != eager["shape"]
+    ]
     if not unsure:
         return found
     where = "in float64" if "float64" in unsure else "when its inputs move by one unit in the last place"
-    return {**found, "noise": True, "why_noise": f"eager gives another size {where}: the size hangs on rounding"}
+    return {
+        **found,
+        "noise": True,
+        "why_noise": f"eager gives another size {where}: the size hangs on rounding",
+    }
 
 
 def plain(value: Any) -> str:

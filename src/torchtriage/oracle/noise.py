@@ -98,7 +98,9 @@ def compare_exact(eager: torch.Tensor, compiled: torch.Tensor, nudged: Sequence[
     return Verdict(
         same=False,
         noise=covered or crowded,
-        why="eager itself changes there when its inputs move by one unit in the last place" if covered or crowded else "",
+        why="eager itself changes there when its inputs move by one unit in the last place"
+        if covered or crowded
+        else "",
         magnitude=abs(float(a.double()) - float(b.double())),
         index=where,
         eager=str(a.item()),
@@ -125,7 +127,9 @@ def explained(
         if bool((left & closer).any()):
             better = float(rms(theirs)) <= float(rms(mine))
             reasons.append(
-                "float64 says compiled is at least as close as eager" if better else "float64 says both are as far off"
+                "float64 says compiled is at least as close as eager"
+                if better
+                else "float64 says both are as far off"
             )
         left = left & ~closer
         if not bool(left.any()):

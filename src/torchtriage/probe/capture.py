@@ -151,9 +151,7 @@ def changed_leaves(before: dict[str, tuple[Any, Any]], after: dict[str, tuple[An
             if isinstance(mark, tuple) and mark[0] == "unreadable":
                 continue
             records.append(leaf_record(path, value, "state"))
-    records += [
-        {"path": path, "group": "state", "kind": "gone"} for path in before if path not in after
-    ]
+    records += [{"path": path, "group": "state", "kind": "gone"} for path in before if path not in after]
     return records
 
 
@@ -200,7 +198,11 @@ def tensor_record(path: str, tensor: torch.Tensor, group: str) -> Record:
         if tensor.is_quantized:
             record["quantiser"] = str(tensor.qscheme()) + quantiser(tensor)
         record["parts"] = {
-            name: part.detach().to("cpu").resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+            name: part.detach()
+            .to("cpu")
+            .resolve_conj()
+            .resolve_neg()
+            .clone(memory_format=torch.contiguous_format)
             for name, part in plain_parts(tensor)
         }
     return record
@@ -257,7 +259,9 @@ def gradients(result: Any, before: dict[str, tuple[Any, Any]]) -> list[Record]:
     for (path, _), gradient in zip(inputs, found, strict=True):
         name = f"grad[{path}]"
         if gradient is None:
-            records.append({"path": name, "group": "grad", "kind": "value", "value": None, "type": "NoneType"})
+            records.append(
+                {"path": name, "group": "grad", "kind": "value", "value": None, "type": "NoneType"}
+            )
         else:
             record = tensor_record(name, gradient, "grad")
             record.pop("stride", None)  # the layout of a gradient is the engine's choice

@@ -50,7 +50,7 @@ def is_array(value: Any) -> bool:
 
 
 def is_torch_module(name: str | None) -> bool:
-    return bool(name) and (name == "torch" or name.startswith("torch.") or name.startswith("torchtriage."))
+    return name is not None and (name == "torch" or name.startswith(("torch.", "torchtriage.")))
 
 
 @contextlib.contextmanager
@@ -272,6 +272,32 @@ def turn_caches_on(folder: str) -> None:
     ):
         if has_switch(name):
             set_switch(name, True)
+
+
+def caches_off() -> None:
+    """Turn the caches off in a process that has imported torch already."""
+    for name in sorted(OURS):
+        if has_switch(name) and not name.endswith("compile_threads"):
+            set_switch(name, False)
+    if has_switch("torch._inductor.config.compile_threads"):
+        set_switch("torch._inductor.config.compile_threads", 1)
+
+
+def uncompiled(target: Any) -> tuple[Any, dict[str, Any]]:
+    """What was compiled, and with which arguments, for something that torch.compile returned; else itself and {}."""
+    context = getattr(target, "__dict__", {}).get("dynamo_ctx")
+    plain = getattr(target, "_orig_mod", None)
+    if plain is None:
+        plain = original_function(target)
+    if plain is target:
+        return target, {}
+    arguments: dict[str, Any] = {}
+    if context is not None:
+        arguments = {
+            "dynamic": getattr(context, "_dynamic", None),
+            "fullgraph": bool(getattr(context, "fullgraph", False)),
+        }
+    return plain, arguments
 
 
 # --- the compiler's own bisection hooks -----------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+
 def collect() -> dict[str, Any]:
     """Fields of `model.diagnosis.Environment`. Never raises."""
     return {
@@ -24,7 +25,11 @@ def collect() -> dict[str, Any]:
         "compiler": compiler(),
         "triton": version_of("triton"),
         "threads": torch.get_num_threads(),
-        "packages": {n: v for n in ("numpy", "transformers", "timm", "torchvision", "torchaudio") if (v := version_of(n))},
+        "packages": {
+            n: v
+            for n in ("numpy", "transformers", "timm", "torchvision", "torchaudio")
+            if (v := version_of(n))
+        },
     }
 
 

@@ -42,7 +42,9 @@ def chain(error: BaseException) -> list[BaseException]:
     while current is not None and current not in found and len(found) < 20:
         found.append(current)
         inner = getattr(current, "inner_exception", None)
-        current = inner or current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+        current = (
+            inner or current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+        )
     return found
 
 
@@ -53,7 +55,7 @@ def innermost(error: BaseException) -> BaseException:
 def torch_frames(error: BaseException) -> list[str]:
     root = compat.torch_root()
     return [
-        f"torch{frame.filename[len(root):]}:{frame.name}"
+        f"torch{frame.filename[len(root) :]}:{frame.name}"
         for frame in traceback.extract_tb(error.__traceback__)
         if frame.filename.startswith(root)
     ]

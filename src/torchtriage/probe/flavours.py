@@ -131,6 +131,9 @@ def creates(func: Any) -> bool:
 def default_dtype(func: Any, args: Any) -> torch.dtype | None:
     """What a factory makes when it is given no dtype: float64 in place of the default float."""
     name = str(func)
-    if any(part in name for part in ("arange", "full", "scalar_tensor", "randint", "randperm", "tril_ind", "triu_ind")):
+    if any(
+        part in name
+        for part in ("arange", "full", "scalar_tensor", "randint", "randperm", "tril_ind", "triu_ind")
+    ):
         return None
     return torch.float64

@@ -116,6 +116,11 @@ def compile_again(region: Region, changes: dict[str, Any]) -> Callable[..., Any]
         return _real["compile"](region.function, **plain)  # type: ignore[no-any-return]
 
 
+def compile_as_program(model: Any, arguments: dict[str, Any]) -> Any:
+    """torch.compile as if the program had called it: the result is a region."""
+    return _compile_decorator(arguments, model)
+
+
 class _pending:
     """Settings that the next compiled context belongs to; None: it is not the program's."""
 
@@ -160,7 +165,7 @@ def _optimize(*args: Any, **kwargs: Any) -> Any:
     else:
         settings = Settings({**({"backend": args[0]} if args else {}), **kwargs})
     if settings is not None and isinstance(context, compat.context_class()):
-        context._torchtriage_settings = settings
+        context._torchtriage_settings = settings  # type: ignore[attr-defined]
     return context
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 import traceback
 from collections.abc import Callable
@@ -125,8 +126,10 @@ def grad_path(path: str) -> str:
 
 def in_fork(work: Callable[[], Any], seconds: float) -> str:
     """Run `work` in a forked process. Empty when it ended well, else how it ended: a signal, `timeout`, `failed`."""
+    drawn = random.getstate()
     child = os.fork()
     if child == 0:
+        random.setstate(drawn)  # Python seeds `random` anew in every forked child
         status = 1
         try:
             keeper.die_with_parent()

@@ -7,6 +7,7 @@ the trial, which goes on with the program from that very call.
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import sys
@@ -49,7 +50,7 @@ class Stage:
         self.inside = threading.local()
         self.main = threading.get_ident()
         self.pid = os.getpid()
-        self.holders = 0
+        self.holders: int = 0
         self.signatures: set[tuple[str, str]] = set()
         self.trial: Trial | None = None
 
@@ -59,16 +60,16 @@ class Stage:
 
     def call(self, region: Region, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         foreign = threading.get_ident() != self.main or os.getpid() != self.pid
-        if foreign or getattr(self.inside, "value", 0):
+        if foreign or getattr(self.inside, "value", False):
             return region.function(*args, **kwargs)
         number, self.count = self.count, self.count + 1
         if number == 0:
             self.begin = time.monotonic()
-        self.inside.value = 1
+        self.inside.value = True
         try:
             return self.watched(number, region, args, kwargs)
         finally:
-            self.inside.value = 0
+            self.inside.value = False
 
     def watched(self, number: int, region: Region, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.plan.start is not None and number == self.plan.start:
@@ -114,6 +115,7 @@ class Stage:
         sys.stdout.flush()
         sys.stderr.flush()
         ours, theirs = wire.pair()
+        drawn = random.getstate()
         child = os.fork()
         if child:
             theirs_fd = theirs.fileno()
@@ -127,18 +129,29 @@ class Stage:
         if self.control is not None:
             self.control.close()
             self.control = None
-        return hold_call(ours)
+        job = hold_call(ours)
+        random.setstate(drawn)  # Python seeds `random` anew in every forked child
+        return job
 
     def become(
-        self, number: int, plain: dict[str, Any], region: Region, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        number: int,
+        plain: dict[str, Any],
+        region: Region,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         """From here on this process is a trial (or makes the references of one call)."""
         self.pid = os.getpid()
         self.main = threading.get_ident()
         if plain.get("kind") == "truth":
             folder = plain["folder"]
-            make_references(Call(region, args, kwargs), tuple(plain["flavours"]), folder, plain.get("forks", True))
-            wire.append(os.path.join(folder, "events.jsonl"), {"event": "end", "stopped": True, "measures": {}})
+            make_references(
+                Call(region, args, kwargs), tuple(plain["flavours"]), folder, plain.get("forks", True)
+            )
+            wire.append(
+                os.path.join(folder, "events.jsonl"), {"event": "end", "stopped": True, "measures": {}}
+            )
             leave()
         if plain.get("kind") == "tree":
             from torchtriage.probe import tree
@@ -266,7 +279,9 @@ def region_list() -> list[dict[str, Any]]:
                 "line": region.line,
                 "settings": region.settings.text(),
                 "dynamic": region.settings.dynamic,
-                "backend": backend if isinstance(backend, str) else f"<{getattr(backend, '__name__', 'callable')}>",
+                "backend": backend
+                if isinstance(backend, str)
+                else f"<{getattr(backend, '__name__', 'callable')}>",
                 "fullgraph": bool(
                     region.settings.arguments.get("fullgraph") or region.settings.arguments.get("nopython")
                 ),

@@ -29,7 +29,9 @@ def run(request: dict[str, Any], control: socket.socket | None) -> None:
         rest(stage)
         return
     except BaseException as error:
-        stage.send({"event": "bad-target", "text": f"it fails while it is imported: {exceptions.describe(error)}"})
+        stage.send(
+            {"event": "bad-target", "text": f"it fails while it is imported: {exceptions.describe(error)}"}
+        )
         rest(stage)
         return
     call = loaded.run

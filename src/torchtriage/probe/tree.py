@@ -68,7 +68,13 @@ class Recorder:
 
     def functions(self) -> list[dict[str, Any]]:
         return [
-            {"name": name, "parent": parent, "count": count, "file": self.places[name][0], "line": self.places[name][1]}
+            {
+                "name": name,
+                "parent": parent,
+                "count": count,
+                "file": self.places[name][0],
+                "line": self.places[name][1],
+            }
             for (parent, name), count in self.edges.items()
         ]
 
