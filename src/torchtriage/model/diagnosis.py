@@ -178,7 +178,7 @@ class Diagnosis:
     def exit_status(self) -> int:
         if self.kind == "inconclusive":
             return 3
-        if self.kind == "none":
+        if self.kind in ("none", "noise"):
             return 2 if self.program.eager_exception else 0
         return 1
 

@@ -46,7 +46,6 @@ def keep(descriptor: int, job_file: str) -> None:
     with open(job_file) as file:
         job = json.load(file)
     keeper.die_with_parent()
-    os.setsid()
 
     def start() -> None:
         os.execv(sys.executable, [sys.executable, os.path.abspath(__file__), "trial", job_file])
