@@ -70,7 +70,10 @@ def evidence(outcome: Outcome) -> tuple[str, ...]:
     found = [d for d in getattr(outcome, "differences", ()) if not d.noise]
     if not isinstance(outcome, Differs) or not found:
         return ()
-    said = ["eager repeats itself exactly"]
+    said = []
+    repeats = outcome.measures.eager_repeats
+    if repeats is not None:
+        said.append("eager repeats itself" if repeats else "eager does not repeat itself")
     first = found[0]
     if first.float64:
         said.append(

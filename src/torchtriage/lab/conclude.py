@@ -61,7 +61,7 @@ def conclude(
         reply = judged[number]
         outcome = of_call(number, reply, noise, number in settled)
         if outcome is not None:
-            return replace(outcome, measures=measures, log=log)
+            return replace(outcome, measures=replace(measures, eager_repeats=reply.get("repeats")), log=log)
         if reply.get("verdict") == "both-raised":
             both = exception_from_json(reply["exception"])
     outcome = of_process(ended, events) or of_end(events, eager_end, judged)

@@ -205,22 +205,32 @@ class LocalLab:
             shutil.rmtree(folder, ignore_errors=True)
 
     def job(self, request: Request, folder: Path, stage: Stage) -> dict[str, Any]:
+        """The request as a trial process gets it."""
+        survey = stage.survey
         start = request.start if request.start is not None else 0
-        last = request.stop if request.stop is not None else request.compare
-        holders = [c for c in stage.survey.holders or self.signature_calls(stage) if start <= c <= last]
+        stop = request.stop
+        if stop is None and survey.truncated:
+            stop = survey.calls[-1]["call"]  # the eager run was not followed any further
+        marked = survey.holders or self.signature_calls(stage)
+        calls = [c for c in marked if start <= c and (stop is None or c <= stop)][:6]
         plain = request.to_json()
         plain.update(
             folder=str(folder),
-            seconds=request.seconds or self.options.trial_seconds,
+            stop=stop,
+            seconds=request.seconds or self.seconds_for(survey),
             bytes=self.options.trial_bytes,
-            truths={str(call): self.truth(call, stage) for call in holders[:6]},
+            truths={str(call): self.truth(call, stage) for call in calls},
             forks=not self.rerun,
-            trace=str(self.folder / "trace") if request.observe else "",
+            trace=str(self.folder / "trace") if request == Request(observe=True) else "",
             compare=request.compare,
+            flavours=list(request.flavours),
             store=str(folder / "store") if request.fresh_store else "",
         )
-        plain["flavours"] = list(request.flavours)
         return plain
+
+    def seconds_for(self, survey: Survey) -> float:
+        """Slow is not hung: a trial may take many times as long as the program did in eager mode."""
+        return max(self.options.trial_seconds, 60.0 + 10.0 * survey.seconds)
 
     def signature_calls(self, stage: Stage) -> list[int]:
         return [call["call"] for call in stage.survey.calls if call["new"]][:6]

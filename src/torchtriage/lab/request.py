@@ -21,7 +21,8 @@ class Request:
     """The first call that is compiled; None: the first of the program."""
     stop: int | None = None
     """The last call; None: the program goes on to its end."""
-    compare: int = 32
+    compare: int = 8
+    """Calls before this number are compared, and those with a signature that is new."""
     settled: tuple[int, ...] = ()
     """Calls that were compared already and are only noise."""
     flavours: tuple[str, ...] = ("eager",)

@@ -119,6 +119,8 @@ class Measures:
     """The most graph nodes that one line of the program became, in one graph."""
     repeated_file: str = ""
     repeated_line: int = 0
+    eager_repeats: bool | None = None
+    """Whether two eager runs of the failing call are the same; None where it was not asked."""
     rng_used: bool = False
     """A compared call draws random numbers in eager mode."""
 

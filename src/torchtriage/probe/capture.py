@@ -19,6 +19,9 @@ from torchtriage.probe import compat, walk
 
 SAMPLE = 1 << 16
 """Tensors above this many elements times 16 are fingerprinted by a sample and their version counter."""
+WHOLE = 1 << 18
+"""Floating tensors up to this many elements are recorded whole."""
+BLOCKS = 4096
 Record = dict[str, Any]
 
 
@@ -198,14 +201,25 @@ def tensor_record(path: str, tensor: torch.Tensor, group: str) -> Record:
         if tensor.is_quantized:
             record["quantiser"] = str(tensor.qscheme()) + quantiser(tensor)
         record["parts"] = {
-            name: part.detach()
-            .to("cpu")
-            .resolve_conj()
-            .resolve_neg()
-            .clone(memory_format=torch.contiguous_format)
-            for name, part in plain_parts(tensor)
+            f"{name}{more}": kept for name, part in plain_parts(tensor) for more, kept in kept_of(part)
         }
     return record
+
+
+def kept_of(part: torch.Tensor) -> Iterable[tuple[str, torch.Tensor]]:
+    """A copy on the CPU; of a large tensor both ends, an even sample, and the extremes of each of many blocks."""
+    plain = part.detach().to("cpu").resolve_conj().resolve_neg()
+    if plain.numel() <= WHOLE or not plain.dtype.is_floating_point:
+        yield "", plain.clone(memory_format=torch.contiguous_format)
+        return
+    flat = plain.reshape(-1)
+    ends = WHOLE // 4
+    yield "<first>", flat[:ends].clone()
+    yield "<last>", flat[-ends:].clone()
+    yield "<sample>", flat[:: max(1, flat.numel() // (2 * ends))].clone()
+    rows = flat[: flat.numel() // BLOCKS * BLOCKS].reshape(BLOCKS, -1)
+    yield "<block maxima>", rows.amax(1)
+    yield "<block minima>", rows.amin(1)
 
 
 def quantiser(tensor: torch.Tensor) -> str:

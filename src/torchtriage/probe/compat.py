@@ -67,6 +67,12 @@ def unwatched() -> Iterator[None]:
         yield
 
 
+def synchronize() -> None:
+    """Wait for the GPU, where the program uses one: what a call queued belongs to the call."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
 def storage_key(tensor: torch.Tensor) -> int | None:
     """What two tensors share when they alias; None where there is no storage to share."""
     try:

@@ -47,6 +47,8 @@ def judge(reference: str, trial: str, backward_died: bool = False) -> dict[str, 
     names = [n for n in flavours.FLAVOURS if n != "eager"]
     others = {n: r for n in names if (r := read(os.path.join(reference, f"{n}.pt"))) is not None}
     facts = {"rng_used": eager.get("rng_used", False), "flavours": sorted(others)}
+    if eager["status"] == "returned" and others.get("again", {}).get("status") == "returned":
+        facts["repeats"] = not compare_records(eager, others["again"], {})
     if eager["status"] == "raised" or compiled["status"] == "raised":
         return {**facts, **judge_raised(eager, compiled)}
     found = compare_records(eager, compiled, others)

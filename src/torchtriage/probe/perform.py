@@ -64,6 +64,7 @@ class Call:
         start = time.perf_counter()
         try:
             result = function(*self.args, **self.kwargs)
+            compat.synchronize()  # a fault of the GPU's belongs to this call
         except BaseException as error:
             self.save_raised(error, path, time.perf_counter() - start)
             raise

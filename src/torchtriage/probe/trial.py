@@ -30,8 +30,8 @@ class Job:
     variant: Variant = field(default_factory=Variant)
     stop: int | None = None
     """The last call to make; None: go on to the end of the program."""
-    compare: int = 32
-    """Calls before this number are recorded and compared."""
+    compare: int = 8
+    """Calls before this number are recorded and compared, and those in `truths`."""
     flavours: tuple[str, ...] = ("eager",)
     """Eager references to make at `stop`."""
     truths: dict[str, str] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Trial:
             raise StopTrial
         self.depth.value = 1
         try:
-            if number != stop and number >= self.job.compare:
+            if number != stop and number >= self.job.compare and str(number) not in self.job.truths:
                 return function(*args, **kwargs)
             return self.recorded(number, Call(region, args, kwargs), function)
         finally:
@@ -176,7 +176,7 @@ class Trial:
         finally:
             self.call_seconds += time.perf_counter() - begin
         self.event("returned", call=number)
-        if self.job.backward and reference:
+        if self.job.backward and reference and (last or str(number) in self.job.truths):
             self.backward(number, call, result, path, last)
         if last:
             if self.job.time_step:
@@ -274,8 +274,10 @@ def step_time(function: Callable[..., Any], call: Call, seconds: float = 0.4) ->
     begin = time.perf_counter()
     try:
         while best is None or time.perf_counter() - begin < seconds:
+            compat.synchronize()
             start = time.perf_counter()
             function(*call.args, **call.kwargs)
+            compat.synchronize()
             spent = time.perf_counter() - start
             best = spent if best is None else min(best, spent)
     except Exception:
