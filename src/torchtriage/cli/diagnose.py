@@ -82,6 +82,9 @@ def leave(status: int) -> None:
     sys.exit(status)
 
 
+EARLY = ("the program in eager mode", "the program as it is", "ablation: backends and dynamic shapes")
+
+
 class Progress:
     """One line on standard error that says what is being asked, how many trials are done, and how long it took."""
 
@@ -117,9 +120,19 @@ class Progress:
             width = os.get_terminal_size(2).columns
         except OSError:
             pass
-        text = f"{seconds:4.0f} s  {self.done} trials  {self.phase}  {self.last}".replace("\n", " ")
+        text = f"{seconds:4.0f} s{self.left(seconds)}  {self.done} trials  {self.phase}  {self.last}".replace(
+            "\n", " "
+        )
         sys.stderr.write("\r\x1b[2K" + text[: width - 1])
         sys.stderr.flush()
+
+    def left(self, seconds: float) -> str:
+        """A rough guess of the time left, from the pace so far and the trials that phases usually take."""
+        if self.done < 3:
+            return ""
+        expected = 16 if self.phase in EARLY else 16 + 24
+        more = max(expected - self.done, 2) * seconds / self.done
+        return f", about {max(more, 1):.0f} s left"
 
     def close(self) -> None:
         if not self.quiet:

@@ -6,8 +6,17 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torchtriage.investigate import ablation, classify, needs, sentences, steps, symptom, workarounds
-from torchtriage.investigate.facts import Asks, Facts, Own, failing, healthy, of_user
+from torchtriage.investigate import (
+    ablation,
+    classify,
+    documented,
+    needs,
+    sentences,
+    steps,
+    symptom,
+    workarounds,
+)
+from torchtriage.investigate.facts import Asks, Facts, Own, failing, healthy, of_user, words_of
 from torchtriage.investigate.symptom import Seen, Suspect
 from torchtriage.lab.request import Request
 from torchtriage.model.diagnosis import Cell, Culprit, Diagnosis, Program, Symptom
@@ -104,6 +113,8 @@ def nothing_found(base: Diagnosis, facts: Facts, seen: Seen) -> Diagnosis:
 def explain(lab: Asks, facts: Facts, seen: Seen, suspect: Suspect, base: Diagnosis, note: Note) -> Diagnosis:
     note("whose fault it is")
     verdict = classify.classify(lab, facts, suspect, seen.words)
+    if verdict.kind == "bug" and isinstance(suspect.outcome, Differs) and suspect.outcome.measures.rng_used:
+        suspect = with_eager_random(lab, suspect)
     if verdict.kind == "noise":
         found = needs.Needs(suspect.needs, suspect.remarks, suspect.request)
     else:
@@ -136,6 +147,29 @@ def explain(lab: Asks, facts: Facts, seen: Seen, suspect: Suspect, base: Diagnos
         workarounds=fixes.workarounds,
         tried=fixes.tried,
     )
+
+
+def with_eager_random(lab: Asks, suspect: Suspect) -> Suspect:
+    """Compiled random numbers differ by design and hide where the fault begins: look for it with eager's."""
+    setting = symptom.setting(suspect.column)
+    variants = [
+        Variant(backend=backend, dynamic=setting).with_switches(documented.FALLBACK_RANDOM)
+        for backend in DEBUG_BACKENDS
+    ]
+    outcomes = lab.run([Request(variant) for variant in variants])
+    for backend, variant, outcome in zip(DEBUG_BACKENDS, variants, outcomes, strict=True):
+        if failing(outcome):
+            if backend == suspect.backend:
+                return suspect
+            remark = f"with fallback_random = True the first backend that fails is {backend}"
+            request = dataclasses.replace(
+                suspect.request, variant=suspect.request.variant.with_switches(*variant.switches)
+            )
+            return dataclasses.replace(
+                suspect, backend=backend, outcome=outcome, words=words_of(outcome), request=request,
+                remarks=(*suspect.remarks, remark),
+            )  # fmt: skip
+    return suspect
 
 
 def layer_of(suspect: Suspect, facts: Facts) -> str:

@@ -70,10 +70,11 @@ REFUSALS = (
     ),
 )
 
+FALLBACK_RANDOM: Switch = ("torch._inductor.config.fallback_random", True)
 SWITCHES = (
     Documented(
         "random-numbers",
-        (("torch._inductor.config.fallback_random", True),),
+        (FALLBACK_RANDOM,),
         "compiled code draws its random numbers in another way than eager, by design; with fallback_random it is the same",
         f"{DOCS}/user_guide/torch_compiler/torch.compiler_faq.html",
         needs_rng=True,

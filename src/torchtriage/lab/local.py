@@ -106,7 +106,7 @@ class LocalLab:
             "target": self.target,
             "compile_target": self.target.get("compile_target", False),
             "max_calls": self.options.max_calls,
-            "max_holders": 0 if self.rerun else 6,
+            "max_holders": 0 if self.rerun else 8,
             "env": {"TORCHINDUCTOR_CACHE_DIR": str(self.options.store)},
         }
         stage = Stage(request, self.scratch / "stage", self.env, self.options.python, self.live)
@@ -173,11 +173,10 @@ class LocalLab:
             closer = dataclasses.replace(request, stop=call, flavours=ALL_FLAVOURS, time_step=False)
             verdict = self.execute(closer, settled)
             if isinstance(verdict, (Differs, Inconclusive)):
-                return (
-                    dataclasses.replace(verdict, measures=outcome.measures)
-                    if isinstance(verdict, Differs)
-                    else outcome
-                )
+                if not isinstance(verdict, Differs):
+                    return outcome
+                measures = dataclasses.replace(outcome.measures, eager_repeats=verdict.measures.eager_repeats)
+                return dataclasses.replace(verdict, measures=measures)
             settled.add(call)
             outcome = self.execute(request, settled)
         return outcome
@@ -211,8 +210,9 @@ class LocalLab:
         stop = request.stop
         if stop is None and survey.truncated:
             stop = survey.calls[-1]["call"]  # the eager run was not followed any further
-        marked = survey.holders or self.signature_calls(stage)
-        calls = [c for c in marked if start <= c and (stop is None or c <= stop)][:6]
+        calls = [c for c in self.signature_calls(stage) if start <= c and (stop is None or c <= stop)]
+        if request.stop is not None and request.stop in survey.holders and request.stop not in calls:
+            calls.append(request.stop)
         plain = request.to_json()
         plain.update(
             folder=str(folder),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import sysconfig
 import traceback
 from typing import Any
 
 from torchtriage.probe import compat
 
 LIMIT = 20_000
+STDLIB = sysconfig.get_paths()["stdlib"] + "/"
 
 
 def describe(error: BaseException) -> dict[str, Any]:
@@ -93,7 +95,8 @@ def place_in_message(message: str) -> dict[str, Any] | None:
 
 def is_users(filename: str) -> bool:
     return not (
-        filename.startswith((compat.torch_root(), "<"))
+        filename.startswith((compat.torch_root(), STDLIB, "<"))
+        or "/site-packages/sympy/" in filename
         or "/torchtriage/probe/" in filename
         or "/torchtriage/oracle/" in filename
         or filename.startswith("torchtriage")

@@ -23,6 +23,9 @@ from torchtriage.probe.intercept import Region
 from torchtriage.probe.perform import Call
 from torchtriage.probe.trial import Job, StopTrial, Trial, make_references
 
+EARLY = 3
+"""The first calls get a holder each, also where their signature is not new."""
+
 
 @dataclass
 class Plan:
@@ -30,7 +33,7 @@ class Plan:
 
     max_calls: int = 64
     max_seconds: float = 60.0
-    max_holders: int = 6
+    max_holders: int = 8
     start: int | None = None
     """Rerun mode: become the trial `job` at this call instead of forking."""
     job: dict[str, Any] = field(default_factory=dict)
@@ -80,7 +83,8 @@ class Stage:
         signature = signature_of(args, kwargs)
         fresh = (region.key, signature) not in self.signatures
         self.signatures.add((region.key, signature))
-        if self.control is not None and fresh and self.holders < self.plan.max_holders:
+        wanted = fresh or number < EARLY
+        if self.control is not None and wanted and self.holders < self.plan.max_holders:
             job = self.hold(number)
             if job is not None:
                 return self.become(number, job, region, args, kwargs)
