@@ -64,6 +64,7 @@ class Settings:
     runs: str = "runs"
     python: str = ""
     fresh: bool = False
+    verdict_only: bool = False
 
 
 def run(
@@ -85,7 +86,7 @@ def run(
         with LocalLab(dict(target), folder, journal, chosen, progress, live) as lab:
             survey = survey_of(lab, note)
             facts, program = facts_of(lab, survey), program_of(lab, survey)
-            diagnosis = investigate(lab, facts, program, note)
+            diagnosis = investigate(lab, facts, program, note, settings.verdict_only)
         diagnosis = dataclasses.replace(
             diagnosis,
             environment=environment_of(survey, settings),

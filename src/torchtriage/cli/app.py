@@ -67,6 +67,12 @@ def diagnose(
     runs: Annotated[str, typer.Option(help="Folder for run folders.")] = "runs",
     python: Annotated[str, typer.Option(help="Interpreter to run the program with.")] = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Do not go on with an unfinished run.")] = False,
+    verdict_only: Annotated[
+        bool,
+        typer.Option(
+            "--verdict-only", help="Stop at the verdict: no search for the cause and no workarounds."
+        ),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Run a program under every layer of the compiler, and say which one is at fault and what helps."""
@@ -87,5 +93,6 @@ def diagnose(
             "runs": runs,
             "python": python,
             "fresh": fresh,
+            "verdict_only": verdict_only,
         },
     )

@@ -28,8 +28,13 @@ REPEATED_FOR_COLD = 64
 Note = Callable[[str], None]
 
 
-def diagnose(lab: Asks, facts: Facts, program: Program, note: Note = lambda text: None) -> Diagnosis:
-    """Everything that trials can say about the program. `note` is told what is being asked."""
+def diagnose(
+    lab: Asks, facts: Facts, program: Program, note: Note = lambda text: None, verdict_only: bool = False
+) -> Diagnosis:
+    """Everything that trials can say about the program. `note` is told what is being asked.
+
+    With `verdict_only`, the search inside the layer and the workarounds are left out.
+    """
     note("the program as it is")
     own = run_own(lab, facts)
     note("ablation: backends and dynamic shapes")
@@ -48,7 +53,16 @@ def diagnose(lab: Asks, facts: Facts, program: Program, note: Note = lambda text
     )
     if suspect is None:
         return nothing_found(base, facts, seen)
-    return explain(lab, facts, seen, suspect, base, note)
+    note("whose fault it is")
+    verdict = classify.classify(lab, facts, suspect, seen.words)
+    if verdict.kind == "bug" and isinstance(suspect.outcome, Differs) and suspect.outcome.measures.rng_used:
+        suspect = with_eager_random(lab, suspect)
+    judged = judge(base, facts, seen, suspect, verdict)
+    return (
+        judged
+        if verdict_only or verdict.kind == "noise"
+        else explain(lab, facts, seen, suspect, judged, verdict, note)
+    )
 
 
 def run_own(lab: Asks, facts: Facts) -> Own:
@@ -110,40 +124,52 @@ def nothing_found(base: Diagnosis, facts: Facts, seen: Seen) -> Diagnosis:
     return dataclasses.replace(base, remarks=tuple(remarks))
 
 
-def explain(lab: Asks, facts: Facts, seen: Seen, suspect: Suspect, base: Diagnosis, note: Note) -> Diagnosis:
-    note("whose fault it is")
-    verdict = classify.classify(lab, facts, suspect, seen.words)
-    if verdict.kind == "bug" and isinstance(suspect.outcome, Differs) and suspect.outcome.measures.rng_used:
-        suspect = with_eager_random(lab, suspect)
-    if verdict.kind == "noise":
-        found = needs.Needs(suspect.needs, suspect.remarks, suspect.request)
-    else:
-        note("what the failure needs")
-        found = needs.find(lab, facts, suspect)
-    words = seen.words
-    layer = layer_of(suspect, facts)
-    guilty, modes = None, {}
-    if verdict.kind == "bug" and not suspect.counts and not suspect.slow:
-        note("below the layer")
-        guilty = below(lab, suspect, found.short, facts)
-        modes = run_modes(lab, facts, suspect, found.short, seen)
-    fixes = workarounds.Found((), ())
-    if verdict.kind != "noise":
-        note("workarounds")
-        fixes = workarounds.find(lab, facts, suspect, words, found.short, guilty, verdict.switches)
+def judge(
+    base: Diagnosis, facts: Facts, seen: Seen, suspect: Suspect, verdict: classify.Verdict
+) -> Diagnosis:
+    """The verdict: kind, symptom, layer."""
     return dataclasses.replace(
         base,
         kind=verdict.kind,
         symptoms=suspect.words,
         symptom=describe(facts, seen, suspect),
-        modes=modes,
-        first_failing_layer=layer,
-        monotone=ablation.monotone(words, suspect.column),
-        needs=tuple(dict.fromkeys((*found.words, *verdict.needs))),
-        remarks=(*matrix_remarks(words, suspect), *found.remarks, *verdict.remarks),
-        culprit=culprit_of(facts, suspect, guilty),
+        first_failing_layer=layer_of(suspect, facts),
+        monotone=ablation.monotone(seen.words, suspect.column),
+        needs=tuple(dict.fromkeys((*suspect.needs, *verdict.needs))),
+        remarks=(*matrix_remarks(seen.words, suspect), *suspect.remarks, *verdict.remarks),
+        culprit=culprit_of(facts, suspect, None),
         explanation=verdict.explanation,
         source=verdict.source,
+    )
+
+
+def explain(
+    lab: Asks,
+    facts: Facts,
+    seen: Seen,
+    suspect: Suspect,
+    judged: Diagnosis,
+    verdict: classify.Verdict,
+    note: Note,
+) -> Diagnosis:
+    """What the failure needs, what inside the layer is at fault, and what makes it go away."""
+    note("what the failure needs")
+    found = needs.find(lab, facts, suspect)
+    guilty, modes = None, {}
+    if verdict.kind == "bug" and not suspect.counts and not suspect.slow:
+        note("below the layer")
+        guilty = below(lab, suspect, found.short, facts)
+        modes = run_modes(lab, facts, suspect, found.short, seen)
+    note("workarounds")
+    fixes = workarounds.find(lab, facts, suspect, seen.words, found.short, guilty, verdict.switches)
+    return dataclasses.replace(
+        judged,
+        modes=modes,
+        needs=tuple(dict.fromkeys((*found.words, *verdict.needs))),
+        remarks=tuple(
+            dict.fromkeys((*matrix_remarks(seen.words, suspect), *found.remarks, *verdict.remarks))
+        ),
+        culprit=culprit_of(facts, suspect, guilty),
         workarounds=fixes.workarounds,
         tried=fixes.tried,
     )

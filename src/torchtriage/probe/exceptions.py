@@ -95,7 +95,8 @@ def place_in_message(message: str) -> dict[str, Any] | None:
 
 def is_users(filename: str) -> bool:
     return not (
-        filename.startswith((compat.torch_root(), STDLIB, "<"))
+        filename.startswith((compat.torch_root(), "<"))
+        or (filename.startswith(STDLIB) and "/site-packages/" not in filename)
         or "/site-packages/sympy/" in filename
         or "/torchtriage/probe/" in filename
         or "/torchtriage/oracle/" in filename
