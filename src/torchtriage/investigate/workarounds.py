@@ -128,7 +128,7 @@ def of_functions(lab: Asks, suspect: Suspect, short: Request) -> list[Candidate]
     found = disable.search(lab, short, call, acceptable)
     if found is None:
         return []
-    why = f"{found.name.rpartition(':')[2]} runs in eager mode"
+    why = f"{found.name.rpartition(':')[2].partition('|')[0]} runs in eager mode"
     return [Candidate(Variant(disabled=(found.name,)), why, 4)]
 
 

@@ -36,7 +36,7 @@ class Variant:
     fullgraph: bool | Literal["own"] = OWN
     switches: tuple[Switch, ...] = ()
     disabled: tuple[str, ...] = ()
-    """Functions to wrap in `torch.compiler.disable`, as `module:qualified.name`."""
+    """Functions to wrap in `torch.compiler.disable`, as `module:qualified.name`, with `|staticmethod` and the like."""
     eager_operators: tuple[str, ...] = ()
     """ATen overloads that Inductor sends to their eager kernel, as `aten.ldexp.Tensor`."""
     limit: Limit | None = None
@@ -94,8 +94,13 @@ class Variant:
 
 def disable_line(name: str) -> str:
     """`pkg.mod:Block.rescale` -> the assignment that keeps it out of the compiler."""
-    module, _, qualified = name.partition(":")
+    module, _, rest = name.partition(":")
+    qualified, _, kind = rest.partition("|")
     dotted = qualified if module == "__main__" else f"{module}.{qualified}"
+    if kind == "staticmethod":
+        return f"{dotted} = staticmethod(torch.compiler.disable({dotted}))"
+    if kind == "classmethod":
+        return f"{dotted} = classmethod(torch.compiler.disable({dotted}.__func__))"
     return f"{dotted} = torch.compiler.disable({dotted})"
 
 

@@ -94,9 +94,11 @@ def resolve(frame: types.FrameType) -> str | None:
             found = vars(found)[part]
     except (KeyError, TypeError):
         return None
-    found = getattr(found, "__func__", found)
-    found = compat.original_function(found)
-    return f"{module_name}:{qualified}" if getattr(found, "__code__", None) is code else None
+    kind = type(found).__name__ if isinstance(found, (staticmethod, classmethod)) else ""
+    found = compat.original_function(getattr(found, "__func__", found))
+    if getattr(found, "__code__", None) is not code:
+        return None
+    return f"{module_name}:{qualified}" + (f"|{kind}" if kind else "")
 
 
 def qualified_by_class(cls: type, code: types.CodeType) -> str | None:

@@ -94,7 +94,7 @@ class Trial:
             compat.send_to_eager(operator)
         for name in variant.disabled:
             disable(name)
-        self.disabled_regions = {name.partition(":")[2] for name in variant.disabled}
+        self.disabled_regions = {name.partition(":")[2].partition("|")[0] for name in variant.disabled}
         if variant.limit is not None:
             log = compat.StepLog(variant.limit.backend, variant.limit.subsystem, variant.limit.maximum)
             compat.limit_steps(log)
@@ -286,17 +286,20 @@ def step_time(function: Callable[..., Any], call: Call, seconds: float = 0.4) ->
 
 
 def disable(name: str) -> None:
-    """Wrap `module:qualified.name` in torch.compiler.disable, where it is defined."""
-    module_name, _, qualified = name.partition(":")
+    """Wrap `module:qualified.name` in torch.compiler.disable, just as the line that is printed for it does."""
+    module_name, _, rest = name.partition(":")
+    qualified, _, kind = rest.partition("|")
     owner: Any = sys.modules[module_name]
     *parents, last = qualified.split(".")
     for parent in parents:
         owner = getattr(owner, parent)
-    raw = vars(owner).get(last) if isinstance(owner, type) else None
-    if isinstance(raw, (staticmethod, classmethod)):
-        setattr(owner, last, type(raw)(torch.compiler.disable(raw.__func__)))
+    function = getattr(owner, last)
+    if kind == "staticmethod":
+        setattr(owner, last, staticmethod(torch.compiler.disable(function)))
+    elif kind == "classmethod":
+        setattr(owner, last, classmethod(torch.compiler.disable(function.__func__)))
     else:
-        setattr(owner, last, torch.compiler.disable(getattr(owner, last)))
+        setattr(owner, last, torch.compiler.disable(function))
 
 
 def most_repeated(graph: str) -> tuple[int, str, int]:
