@@ -75,7 +75,8 @@ def of_switches(
     if rows is None:
         return []
     why = "; ".join(row.explanation for row in rows)
-    return [Candidate(Variant().with_switches(*(row.switch for row in rows)), why, 1)]
+    size = 6 if any(row.switch[0].endswith("suppress_errors") for row in rows) else 1
+    return [Candidate(Variant().with_switches(*(row.switch for row in rows)), why, size)]
 
 
 def counting_switches(suspect: Suspect) -> list[Candidate]:
@@ -194,7 +195,7 @@ def verify(
 def step_times(
     lab: Asks, suspect: Suspect, base: Request, short: Request, passed: Sequence[Candidate]
 ) -> tuple[list[float | None], str]:
-    """Warm step time of each candidate against the program's own; against backend='eager' where that has none."""
+    """Warm step time of each candidate against the program's own; against eager where compiled has none."""
     if not passed or suspect.slow:
         return [None] * len(passed), "own"
     stop = short.stop if short.stop is not None else 0
@@ -202,12 +203,14 @@ def step_times(
         dataclasses.replace(apply(base, c.variant), stop=stop, time_step=True, backward=False) for c in passed
     ]
     plain = dataclasses.replace(base, stop=stop, time_step=True, backward=False)
-    eager = dataclasses.replace(
-        apply(base, Variant(backend="eager")), stop=stop, time_step=True, backward=False
-    )
-    *measured, own, slow = [o.measures.step_seconds for o in lab.run([*timed, plain, eager])]
-    against, name = (own, "own") if own else (slow, "backend='eager'")
-    return [round(m / against, 3) if m and against else None for m in measured], name
+    *measured, own = [outcome.measures for outcome in lab.run([*timed, plain])]
+    if own.step_seconds:
+        return [ratio(m.step_seconds, own.step_seconds) for m in measured], "own"
+    return [ratio(m.step_seconds, m.eager_step_seconds) for m in measured], "eager"
+
+
+def ratio(mine: float | None, other: float | None) -> float | None:
+    return round(mine / other, 3) if mine and other else None
 
 
 def apply(base: Request, change: Variant) -> Request:

@@ -193,6 +193,7 @@ def measures_of(ended: Mapping[str, Any], events: Sequence[Event]) -> Measures:
         compile_seconds=seconds or compile_time(ended, events),
         call_seconds=float(found.get("call_seconds", 0.0)),
         step_seconds=found.get("step_seconds"),
+        eager_step_seconds=found.get("eager_step_seconds"),
         wall_seconds=float(ended.get("seconds", 0.0)),
         peak_bytes=int(ended.get("peak_bytes", 0)),
         graph_breaks=tuple(graph_breaks(notes)),

@@ -90,7 +90,7 @@ class Workaround:
     outcome: str
     explanation: str = ""
     step_time_ratio: float | None = None
-    """Warm step time against the program as it is (against eager where that one has none)."""
+    """Warm step time against the program as it is (against eager where compiled fails before it has one)."""
     ratio_against: str = "own"
     variant: dict[str, Any] = field(default_factory=dict)
 

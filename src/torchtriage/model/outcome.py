@@ -107,6 +107,8 @@ class Measures:
     call_seconds: float = 0.0
     step_seconds: float | None = None
     """One warm call of the region, if it could be repeated."""
+    eager_step_seconds: float | None = None
+    """The same call in eager mode, in the same process."""
     wall_seconds: float = 0.0
     peak_bytes: int = 0
     graph_breaks: tuple[GraphBreak, ...] = ()

@@ -68,6 +68,7 @@ class Trial:
         self.compiling = 0
         self.compile_start = self.compile_seconds = self.call_seconds = 0.0
         self.step_seconds: float | None = None
+        self.eager_step_seconds: float | None = None
         self.compared = 0
         self.limits: list[compat.StepLog] = []
         self.main = threading.get_ident()
@@ -181,6 +182,7 @@ class Trial:
         if last:
             if self.job.time_step:
                 self.step_seconds = step_time(function, call)
+                self.eager_step_seconds = step_time(call.region.function, call)
             raise StopTrial
         return result
 
@@ -232,6 +234,7 @@ class Trial:
             "compile_seconds": self.compile_seconds,
             "call_seconds": self.call_seconds,
             "step_seconds": self.step_seconds,
+            "eager_step_seconds": self.eager_step_seconds,
             "calls_seen": self.number,
             "calls_compared": self.compared,
             "steps": [step for log in self.limits for step in log.steps],
