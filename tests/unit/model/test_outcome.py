@@ -31,7 +31,7 @@ from torchtriage.model.outcome import (
 
 from .strategies import MADE, outcomes
 
-quickly = settings(max_examples=40, deadline=None)
+quickly = settings(max_examples=25, deadline=None)
 
 
 def differing(*names: str, noise: bool = False) -> tuple[Difference, ...]:
@@ -77,7 +77,7 @@ def test_each_outcome_has_its_word(outcome: Outcome, word: str) -> None:
 
 @quickly
 @given(outcomes)
-def test_a_word_has_no_spaces_of_ours(outcome: Outcome) -> None:
+def test_a_word_begins_with_the_kind_of_the_outcome(outcome: Outcome) -> None:
     assert label(outcome).startswith((outcome.kind, "raises:"))
 
 

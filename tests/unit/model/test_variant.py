@@ -11,7 +11,7 @@ from torchtriage.model.variant import Limit, Variant
 
 from .strategies import variants
 
-quickly = settings(max_examples=150, deadline=None)
+quickly = settings(max_examples=80, deadline=None)
 
 
 @quickly

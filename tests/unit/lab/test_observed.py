@@ -1,0 +1,168 @@
+'''Reads what torch 2.13 says about graph breaks and recompilations. The texts are torch's own, paths shortened.
+
+They were printed by this program, with a handler on the logger `torch.__trace`:
+
+    @torch.compile(backend="eager")
+    def f(x):
+        y = x + 1
+        print("hi")
+        return y * 2
+
+    @torch.compile(backend="eager")
+    def g(x, s): return x + len(s)
+'''
+
+from __future__ import annotations
+
+import pytest
+
+from torchtriage.lab.observed import graph_break, graph_breaks, recompiles
+from torchtriage.model.outcome import GraphBreak, Recompile
+
+PRINT = r"""Graph break in user code at /home/me/texts.py:13
+Graph Break Reason: Encountered graph break when attempting to trace CALL: a function call, e.g. f(x, y):
+
+Failed to trace builtin operator
+  Explanation: Dynamo does not know how to trace builtin operator `print` with argument types ['str'] (has_kwargs False)
+  Hint: Avoid calling builtin `print` with argument types ['str']. Consider using an equivalent alternative function/method to `print`.
+  Hint: If you are attempting to call a logging function (e.g. `print`), you can try adding it to `torch._dynamo.config.reorderable_logging_functions`.
+  Hint: Please report an issue to PyTorch.
+
+  Developer debug context: builtin print [<class 'torch._dynamo.variables.constant.ConstantVariable'>] False
+
+ For more details about this graph break, please visit: https://meta-pytorch.github.io/compile-graph-break-site/gb/gb0059.html
+
+User code traceback:
+  File "/home/me/texts.py", line 15, in <module>
+    f(torch.ones(3))
+  File "/home/me/texts.py", line 13, in f
+    print("hi")
+
+Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/torch/_dynamo/symbolic_convert.py", line 1076, in wrapper
+    return inner_fn(self, inst)
+           ^^^^^^^^^^^^^^^^^^^^
+  File "/venv/lib/python3.11/site-packages/torch/_dynamo/exc.py", line 727, in unimplemented
+    raise Unsupported(msg, gb_type, skip_frame)
+torch._dynamo.exc.Unsupported: Failed to trace builtin operator
+  Explanation: Dynamo does not know how to trace builtin operator `print` with argument types ['str'] (has_kwargs False)
+  Hint: Avoid calling builtin `print` with argument types ['str']. Consider using an equivalent alternative function/method to `print`.
+"""
+BRANCH = r"""Graph break in user code at /home/me/texts.py:26
+Graph Break Reason: Data-dependent branching
+  Explanation: Detected data-dependent branching (e.g. `if my_tensor.sum() > 0:`). Dynamo does not support tracing dynamic control flow.
+
+      The branch condition involves a tensor computed as follows:
+        # File "/home/me/texts.py", line 26, in k, code: if x.sum() > 0: return x+1
+        gt = gt(sum_1, 0)
+    
+  Hint: This graph break is fundamental - it is unlikely that Dynamo will ever be able to trace through your code. Consider finding a workaround.
+  Hint: Use `torch.cond` to express dynamic control flow.
+
+  Developer debug context: attempted to jump with TensorVariable()
+
+ For more details about this graph break, please visit: https://meta-pytorch.github.io/compile-graph-break-site/gb/gb0170.html
+
+User code traceback:
+  File "/home/me/texts.py", line 28, in <module>
+    k(torch.ones(3))
+  File "/home/me/texts.py", line 26, in k
+    if x.sum() > 0: return x+1
+       ^^^^^^^^^^^^^^^^^^^^^^^
+
+NoneType: None
+"""  # noqa: W293
+FRAME = {"name": "frame", "frame": 2, "compile": 0, "function": "g", "line": 16}
+ONE = (
+    "2/0: s == 'a'                                                 # return x + len(s)  # mp/scratch/texts.py:18 in g\n"
+    'User stack trace:\n  File "/tmp/scratch/texts.py", line 18, in g\n    return x + len(s)'
+)
+TWO = r"""[
+"2/1: s == 'b'                                                 # return x + len(s)  # mp/scratch/texts.py:18 in g\nUser stack trace:\n  File \"/tmp/scratch/texts.py\", line 18, in g\n    return x + len(s)",
+"2/0: s == 'a'                                                 # return x + len(s)  # mp/scratch/texts.py:18 in g\nUser stack trace:\n  File \"/tmp/scratch/texts.py\", line 18, in g\n    return x + len(s)"
+]"""
+QUOTED = r"""[
+"2/2: s == \"it's\"                                              # return x + len(s)  # mp/scratch/texts.py:18 in g\nUser stack trace:\n  File \"/tmp/scratch/texts.py\", line 18, in g\n    return x + len(s)",
+"2/1: s == 'b'                                                 # return x + len(s)  # mp/scratch/texts.py:18 in g\nUser stack trace:\n  File \"/tmp/scratch/texts.py\", line 18, in g\n    return x + len(s)"
+]"""
+SIZES = r"""[
+"3/1: tensor 'x' size mismatch at index 0. expected 3, actual 4",
+"3/0: s == 0.1                                                 # def h(x, s): return x * s  # mp/scratch/texts.py:21 in h\nUser stack trace:\n  File \"/tmp/scratch/texts.py\", line 21, in h\n    def h(x, s): return x * s"
+]"""
+
+
+def recompiled(text: str, *more: dict[str, object]) -> Recompile:
+    (found,) = recompiles([*more, {"name": "recompile_reasons", "frame": 2, "compile": 1, "text": text}])
+    return found
+
+
+def test_a_break_is_read_with_its_place_reason_and_hints() -> None:
+    assert graph_break(PRINT) == GraphBreak(
+        reason="Failed to trace builtin operator",
+        file="/home/me/texts.py",
+        line=13,
+        code='print("hi")',
+        hints=(
+            "Avoid calling builtin `print` with argument types ['str']. Consider using an equivalent alternative function/method to `print`.",
+            "If you are attempting to call a logging function (e.g. `print`), you can try adding it to `torch._dynamo.config.reorderable_logging_functions`.",
+            "Please report an issue to PyTorch.",
+            "Avoid calling builtin `print` with argument types ['str']. Consider using an equivalent alternative function/method to `print`.",
+        ),
+        identifier="gb0059",
+        explanation="Dynamo does not know how to trace builtin operator `print` with argument types ['str'] (has_kwargs False)",
+    )
+
+
+def test_the_place_is_the_innermost_line_of_the_user_s() -> None:
+    found = graph_break(BRANCH)
+    assert (found.file, found.line, found.code) == ("/home/me/texts.py", 26, "if x.sum() > 0: return x+1")
+    assert found.identifier == "gb0170"
+
+
+@pytest.mark.xfail(strict=True, reason="gb_type keeps the label where the reason is the line above `Explanation:`")
+def test_a_reason_on_the_line_of_its_label_is_read_without_the_label() -> None:
+    assert graph_break(BRANCH).reason == "Data-dependent branching"
+
+
+@pytest.mark.parametrize("text", ["", "something new\nof torch's", "Graph break in user code at nowhere"])
+def test_a_text_that_does_not_parse_is_kept_as_it_is(text: str) -> None:
+    assert graph_break(text).reason == text.partition("\n")[0]
+
+
+def test_only_records_of_graph_breaks_are_read() -> None:
+    notes = [FRAME, {"name": "dynamo_graph_break_reason", "text": PRINT}, {"name": "dynamo_error", "text": "x"}]
+    assert [b.line for b in graph_breaks(notes)] == [13]
+
+
+def test_a_single_reason_is_read_with_the_function_that_was_compiled_again() -> None:
+    found = recompiled(ONE, FRAME)
+    assert (found.frame, found.reason, found.line) == ("g", "s == 'a'", 18)
+
+
+@pytest.mark.xfail(strict=True, reason="torch cuts the path in the guard; the whole one is in the user stack below it")
+def test_the_file_is_the_whole_path() -> None:
+    assert recompiled(ONE).file == "/tmp/scratch/texts.py"
+
+
+def test_of_a_list_of_reasons_the_newest_entry_is_read() -> None:
+    found = recompiled(TWO, FRAME)
+    assert (found.frame, found.reason, found.line) == ("g", "s == 'b'", 18)
+
+
+@pytest.mark.xfail(strict=True, reason="the JSON list is read by a pattern, so escaped quotes keep their backslashes")
+def test_quotes_in_a_reason_are_those_of_the_program() -> None:
+    assert recompiled(QUOTED).reason == '''s == "it's"'''
+
+
+def test_a_reason_without_a_place_gets_that_of_its_frame() -> None:
+    found = recompiled(SIZES, FRAME)
+    assert found == Recompile("g", "tensor 'x' size mismatch at index 0. expected 3, actual 4", "", 16)
+
+
+def test_a_reason_of_an_unknown_frame_is_kept() -> None:
+    assert recompiled("9/4: something new", FRAME | {"frame": 3}) == Recompile("", "something new")
+
+
+def test_one_recompilation_a_record() -> None:
+    notes = [{"name": "recompile_reasons", "frame": 2, "compile": n, "text": t} for n, t in enumerate((ONE, TWO))]
+    assert [r.reason for r in recompiles(notes)] == ["s == 'a'", "s == 'b'"]
