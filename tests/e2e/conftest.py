@@ -15,8 +15,16 @@ from typing import Any
 
 import pytest
 
+from torchtriage.lab.journal import Journal
+from torchtriage.lab.local import LocalLab, Options
+
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 SOURCE = Path(__file__).resolve().parent.parent.parent / "src"
+
+
+#: What a developer may have set, and what would hide what these tests look for.
+for _name in ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"):
+    os.environ.pop(_name, None)
 
 
 @pytest.fixture(scope="session")
@@ -58,33 +66,37 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture
-def open_lab(tmp_path: Path, work: Path, store: Path) -> Iterator[Callable[..., Any]]:
-    """Start a lab for a program of tests/programs. Afterwards none of its processes may be left."""
-    from torchtriage.lab.journal import Journal
-    from torchtriage.lab.local import LocalLab, Options
-
+@contextlib.contextmanager
+def opened(
+    folder: Path, store: Path, name: str, *args: str, kind: str = "script", **options: Any
+) -> Iterator[LocalLab]:
+    """A lab for a program of tests/programs. Afterwards none of its processes may be left."""
     kernels = store / "kernels"
     kernels.mkdir(parents=True, exist_ok=True)
-    plain = Options(
+    folder.mkdir()
+    target = {"kind": kind, "name": str(PROGRAMS / name) if kind == "script" else name, "args": list(args)}
+    chosen = Options(
         jobs=2, trial_seconds=120.0, trial_bytes=4 << 30, store=kernels, python=sys.executable, user_threads=1
     )
+    journal = Journal(folder / "journal.sqlite")
+    try:
+        with LocalLab(target, folder, journal, dataclasses.replace(chosen, **options)) as lab:
+            yield lab
+    finally:
+        journal.close()
+    assert not left_after(str(folder)), "the lab left processes behind"
+
+
+@pytest.fixture
+def open_lab(tmp_path: Path, work: Path, store: Path) -> Iterator[Callable[..., LocalLab]]:
+    """Start a lab for a program of tests/programs, in the working folder `work`."""
     with contextlib.ExitStack() as stack:
 
-        def start(name: str, *args: str, kind: str = "script", **options: Any) -> LocalLab:
-            target = {"kind": kind, "name": name, "args": list(args)}
-            if kind == "script":
-                target["name"] = str(PROGRAMS / name)
+        def start(name: str, *args: str, **options: Any) -> LocalLab:
             folder = tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"
-            folder.mkdir()
-            journal = Journal(folder / "journal.sqlite")
-            stack.callback(journal.close)
-            return stack.enter_context(
-                LocalLab(target, folder, journal, dataclasses.replace(plain, **options))
-            )
+            return stack.enter_context(opened(folder, store, name, *args, **options))
 
         yield start
-    assert not left_after(str(tmp_path)), "the lab left processes behind"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,9 @@
-"""One compiled function whose compiled form, but not its eager form, does something terrible: `deaths.py KIND [MARK]`."""
+"""Functions whose compiled form, but not their eager form, does something terrible: `deaths.py MARK [NAMES]`.
 
+Each is a region of its own, named after what it does, so that a trial can compile one and leave the others alone.
+"""
+
+import contextlib
 import ctypes
 import os
 import signal
@@ -9,8 +13,7 @@ import time
 
 import torch
 
-KIND = sys.argv[1]
-MARK = sys.argv[2] if len(sys.argv) > 2 else "300"
+MARK = sys.argv[1]
 
 
 def grow():
@@ -31,61 +34,62 @@ def print_much():
 
 
 def close_output():
-    os.close(1)
-    os.close(2)
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
 
 
-def leave_child():
-    subprocess.Popen(["sleep", MARK], start_new_session=True)
-
-
-def leave_grandchild():
-    subprocess.run(["sh", "-c", f"setsid sh -c 'trap \"\" TERM HUP INT; sleep {MARK}' &"], check=True)
-
-
-def wait_for_child():
-    subprocess.run(["sleep", MARK], check=True)
+def raise_without_output():
+    close_output()
+    raise ValueError("nobody will see this")
 
 
 DO = {
+    "print": print_much,
+    "close": close_output,
+    "child": lambda: subprocess.Popen(["sleep", MARK], start_new_session=True),
+    "grandchild": lambda: subprocess.run(
+        ["sh", "-c", f"setsid sh -c 'trap \"\" TERM HUP INT; sleep {MARK}' &"], check=True
+    ),
     "fpe": lambda: os.kill(os.getpid(), signal.SIGFPE),
     "segv": lambda: ctypes.string_at(0),
+    "compile:segv": lambda: ctypes.string_at(0),
     "abort": os.abort,
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "exit": lambda: os._exit(7),
     "exit-0": lambda: os._exit(0),
+    "compile:exit": lambda: os._exit(7),
     "sys-exit": lambda: sys.exit(5),
     "grow": grow,
     "allocate": lambda: torch.empty(1 << 50),
     "memory-error": lambda: bytearray(1 << 60),
     "hang": hang,
-    "print": print_much,
-    "close": close_output,
-    "child": leave_child,
-    "grandchild": leave_grandchild,
-    "wait": wait_for_child,
+    "compile:hang": hang,
+    "compile:wait": lambda: subprocess.run(["sleep", MARK], check=True),
+    "close-raise": raise_without_output,
+    "keeper": lambda: (os.kill(os.getppid(), signal.SIGKILL), time.sleep(5)),
 }
 
 
-def backend(graph, inputs):
-    when, _, what = KIND.rpartition(":")
-    if when == "compile":
-        DO[what]()
-        time.sleep(0.1)
-        return graph
+def region(kind):
+    def backend(graph, inputs):
+        if kind.startswith("compile:"):
+            DO[kind]()
+            return graph
 
-    def run(*args):
-        DO[what]()
-        return graph(*args)
+        def run(*args):
+            DO[kind]()
+            return graph(*args)
 
-    return run
+        return run
+
+    def double(x):
+        return x * 2
+
+    double.__qualname__ = kind
+    return torch.compile(double, backend=backend)
 
 
-@torch.compile(backend=backend)
-def double(x):
-    return x * 2
-
-
-print(double(torch.ones(3)).sum().item())
-print(double(torch.ones(3)).sum().item())
+for name in sys.argv[2:] or DO:
+    print(name, region(name)(torch.ones(3)).sum().item(), flush=True)

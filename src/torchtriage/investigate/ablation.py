@@ -14,7 +14,7 @@ from torchtriage.investigate.facts import (
     failing,
     noisy,
 )
-from torchtriage.lab.request import Request
+from torchtriage.lab.request import ALL_FLAVOURS, Request
 from torchtriage.model.diagnosis import LAYERS, Cell
 from torchtriage.model.outcome import Inconclusive, Outcome, Same, label
 from torchtriage.model.variant import DEBUG_BACKENDS, DYNAMIC_SETTINGS, Variant
@@ -35,16 +35,21 @@ class Counted:
 
 
 def requests(stop: int | None = None) -> list[tuple[str, str, Request]]:
-    """(backend, dynamic, request) of every cell."""
+    """(backend, dynamic, request) of every cell. With `stop`, cells end at that call and look at it closely."""
+    flavours = ("eager",) if stop is None else ALL_FLAVOURS
     return [
-        (backend, str(dynamic), Request(Variant(backend=backend, dynamic=dynamic), stop=stop))
+        (
+            backend,
+            str(dynamic),
+            Request(Variant(backend=backend, dynamic=dynamic), stop=stop, flavours=flavours),
+        )
         for backend in DEBUG_BACKENDS
         for dynamic in DYNAMIC_SETTINGS
     ]
 
 
 def matrix(lab: Asks) -> dict[str, dict[str, Outcome]]:
-    """Run all twelve cells."""
+    """Run all twelve cells over the whole program."""
     cells = requests()
     outcomes = lab.run([request for _, _, request in cells])
     return arrange(cells, outcomes)

@@ -24,7 +24,6 @@ from torchtriage.model.outcome import Differs, Inconclusive, MissingException, O
 from torchtriage.model.variant import DEBUG_BACKENDS, Variant
 
 MODES = ("default", "max-autotune", "reduce-overhead", "max-autotune-no-cudagraphs")
-REPEATED_FOR_COLD = 64
 Note = Callable[[str], None]
 
 
@@ -66,33 +65,58 @@ def diagnose(
 
 
 def run_own(lab: Asks, facts: Facts) -> Own:
-    """The program with its own settings: plain, observed, with the caches on, with its own number of threads."""
+    """The program with its own settings: plain, and observed by torch's trace.
+
+    Where it passes, also with the caches on, with its own number of threads, and, if a line of it became very many
+    graph nodes, with an empty store of kernels, to see what compiling takes.
+    """
     plain, observed = lab.run([Request(), Request(observe=True)])
-    if isinstance(plain, TimedOut):
+    if not healthy(plain):
         return Own(plain, observed)
     more: dict[str, Request] = {"cached": Request(Variant(caches=True))}
     if facts.threads > 1:
         more["threaded"] = Request(Variant(threads=facts.threads))
-    measures = observed.measures
-    if measures.repeated_nodes >= REPEATED_FOR_COLD or measures.compile_seconds > symptom.SLOW_SECONDS / 2:
+    if observed.measures.repeated_nodes >= symptom.UNROLLED_NODES:
         more["cold"] = Request(observe=True, fresh_store=True)
     answers = dict(zip(more, lab.run(list(more.values())), strict=True))
-    return Own(plain, observed, answers.get("cached"), answers.get("threaded"), answers.get("cold"))
+    return Own(plain, observed, answers.get("cached"), answers.get("threaded"), answers.get("cold") or plain)
 
 
 def run_matrix(lab: Asks, facts: Facts, own: Own) -> Seen:
-    cells = ablation.requests()
-    slow = own.cold is not None and symptom.slow_compile(own.cold, own.cold.measures.repeated_nodes)
-    if slow and healthy(own.plain):
+    """The twelve cells; up to the failing call where the program fails at a call, else to its end."""
+    cells = ablation.requests(call_of_failure(own.plain))
+    slow = own.cold is not None and symptom.slow_compile(own.cold, own.observed.measures.repeated_nodes)
+    if slow:
         cells = [(b, d, dataclasses.replace(r, fresh_store=b == "inductor")) for b, d, r in cells]
     if isinstance(own.plain, TimedOut):
         cells = [(b, d, dataclasses.replace(r, seconds=symptom.SLOW_SECONDS)) for b, d, r in cells]
-    table = ablation.arrange(cells, lab.run([request for _, _, request in cells]))
+    known = {} if slow else own_cell(facts, own)
+    asked = [cell for cell in cells if cell[:2] not in known]
+    answers = dict(zip([c[:2] for c in asked], lab.run([r for _, _, r in asked]), strict=True))
+    table = ablation.arrange(cells, [known.get(cell[:2]) or answers[cell[:2]] for cell in cells])
     counted = symptom.counted_in(own, table)
     if slow and not (counted.recompiles or counted.breaks):
         counted = dataclasses.replace(counted, slow=True)
     words = {b: {d: ablation.word(o, counted) for d, o in row.items()} for b, row in table.items()}
     return Seen(own, table, words, counted)
+
+
+def own_cell(facts: Facts, own: Own) -> dict[tuple[str, str], Outcome]:
+    """The cell that the program's own settings are, where they are one: it has been run already."""
+    settings = {
+        (str(r.get("backend")), str(r.get("dynamic") if r.get("dynamic") in (True, False) else None))
+        for r in facts.regions
+    }
+    return {next(iter(settings)): own.plain} if len(settings) == 1 and facts.own_is_cell() else {}
+
+
+def call_of_failure(outcome: Outcome) -> int | None:
+    """The call at which the region itself fails; None where it is fine, or fails in the program after it."""
+    if isinstance(outcome, Differs):
+        return outcome.differences[0].call
+    if isinstance(outcome, MissingException) or (isinstance(outcome, Raised) and outcome.phase != "program"):
+        return outcome.call
+    return None
 
 
 def nothing_found(base: Diagnosis, facts: Facts, seen: Seen) -> Diagnosis:
@@ -116,7 +140,7 @@ def nothing_found(base: Diagnosis, facts: Facts, seen: Seen) -> Diagnosis:
         remarks.append(
             f"eager and compiled both raise {sentences.short(exception.type)}: the program's own error"
         )
-    if not measures.captured:
+    elif not measures.captured:
         why = f": {measures.graph_breaks[0].reason}" if measures.graph_breaks else ""
         remarks.append(
             f"nothing was captured: Dynamo gave every frame up and the program ran in eager mode{why}"
@@ -323,7 +347,8 @@ def culprit_of(facts: Facts, suspect: Suspect, guilty: steps.Guilty | None) -> C
 
 def counted_culprit(suspect: Suspect, measures: Any) -> Culprit | None:
     if "recompiles" in suspect.words and measures.recompile_reasons:
-        first = measures.recompile_reasons[0]
+        reasons = measures.recompile_reasons
+        first = next((r for r in reasons if r.file and "/torch/" not in r.file), reasons[0])
         return Culprit(
             "guards", first.reason, "", first.file, first.line, "", "the guard that torch says failed"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -146,10 +147,14 @@ def own_counts(seen: Seen) -> tuple[str, ...]:
 
 def of_slowness(seen: Seen, column: str) -> Suspect | None:
     cold = seen.own.cold
-    if cold is None or not slow_compile(cold, cold.measures.repeated_nodes):
+    if cold is None or not slow_compile(cold, seen.own.observed.measures.repeated_nodes):
         return None
     backend = ablation.first_failing(seen.words, column)
-    return Suspect(("timeout",), cold, True, column, backend, Request(Variant(), fresh_store=True), slow=True)
+    measures = dataclasses.replace(seen.own.observed.measures, compile_seconds=cold.measures.compile_seconds)
+    shown = dataclasses.replace(cold, measures=measures)
+    return Suspect(
+        ("timeout",), shown, True, column, backend, Request(Variant(), fresh_store=True), slow=True
+    )
 
 
 def of_noise(seen: Seen, column: str) -> Suspect | None:

@@ -51,6 +51,8 @@ def find(
         else suspect.request
     )
     candidates = [*of_documented(documented), *of_switches(lab, facts, suspect, short, documented)]
+    if documented:
+        return verify(lab, facts, suspect, base, short, candidates)
     candidates += of_settings(facts, suspect, words)
     if guilty is not None:
         candidates += of_operator(guilty)

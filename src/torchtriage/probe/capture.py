@@ -23,6 +23,8 @@ WHOLE = 1 << 18
 """Floating tensors up to this many elements are recorded whole."""
 BLOCKS = 4096
 Record = dict[str, Any]
+State = dict[str, tuple[Any, Any]]
+"""path -> (value, fingerprint)."""
 
 
 def fingerprint(value: Any) -> Any:
@@ -90,12 +92,12 @@ def plain_parts(tensor: torch.Tensor) -> Iterable[tuple[str, torch.Tensor]]:
         yield "", tensor.as_subclass(torch.Tensor) if type(tensor) is not torch.Tensor else tensor
 
 
-def state_of(roots: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+def state_of(roots: dict[str, Any]) -> State:
     """path -> (leaf, fingerprint) for everything reachable from the roots."""
     return {leaf.path: (leaf.value, fingerprint(leaf.value)) for leaf in walk.leaves(roots)}
 
 
-def digest(state: dict[str, tuple[Any, Any]]) -> str:
+def digest(state: State) -> str:
     """One word for the whole state, the random generators included."""
     sha = hashlib.sha256()
     for path, (_, mark) in sorted(state.items()):
@@ -146,7 +148,7 @@ def structure(result: Any, depth: int = 0) -> str:
     return kind
 
 
-def changed_leaves(before: dict[str, tuple[Any, Any]], after: dict[str, tuple[Any, Any]]) -> list[Record]:
+def changed_leaves(before: State, after: State) -> list[Record]:
     """What the call did to its inputs, its module and everything else it can reach."""
     records = []
     for path, (value, mark) in after.items():
@@ -237,28 +239,78 @@ def cotangent(path: str, tensor: torch.Tensor, position: int) -> torch.Tensor:
     return drawn.to(tensor.dtype).to(tensor.device)
 
 
-def differentiable(result: Any) -> list[tuple[str, torch.Tensor]]:
+def differentiable(result: Any, before: State, versions: dict[str, int]) -> list[tuple[str, torch.Tensor]]:
+    """What a backward can start from: outputs, and inputs that the call changed in place."""
+    found = [(leaf.path, leaf.value) for leaf in walk.leaves({"output": result})]
+    found += [(path, before[path][0]) for path in versions if mutated(path, before, versions)]
     return [
-        (leaf.path, leaf.value)
-        for leaf in walk.leaves({"output": result})
-        if isinstance(leaf.value, torch.Tensor)
-        and leaf.value.requires_grad
-        and leaf.value.grad_fn is not None
-        and leaf.value.layout == torch.strided
+        (path, value)
+        for path, value in found
+        if isinstance(value, torch.Tensor)
+        and value.requires_grad
+        and value.grad_fn is not None
+        and value.layout == torch.strided
     ]
 
 
-def gradients(result: Any, before: dict[str, tuple[Any, Any]]) -> list[Record]:
+def versions_of(state: State) -> dict[str, int]:
+    """path -> version counter, for tensors that have one."""
+    return {
+        path: value._version
+        for path, (value, _) in state.items()
+        if isinstance(value, torch.Tensor) and not value.is_inference()
+    }
+
+
+def mutated(path: str, before: State, versions: dict[str, int]) -> bool:
+    return bool(before[path][0]._version != versions[path])
+
+
+def sources(before: State, versions: dict[str, int]) -> list[tuple[str, torch.Tensor]]:
+    """What gradients are asked for: leaves, inputs that were not changed in place, and the leaves above inputs.
+
+    An input that is changed in place is another point of the autograd graph afterwards: only what lies above it
+    means the same in eager and compiled.
+    """
+    found: list[tuple[str, torch.Tensor]] = []
+    seen: set[int] = set()
+    for path, (value, _) in before.items():
+        if not isinstance(value, torch.Tensor) or not value.requires_grad or path.endswith(".grad"):
+            continue
+        if (value.is_leaf or not mutated(path, before, versions)) and id(value) not in seen:
+            seen.add(id(value))
+            found.append((path, value))
+    return found
+
+
+def leaves_above(before: State) -> list[tuple[str, torch.Tensor]]:
+    """Leaf tensors from which the inputs were computed, before the call."""
+    found: list[tuple[str, torch.Tensor]] = []
+    for path, (value, _) in before.items():
+        if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+            queue, seen = [value.grad_fn], set[Any]()
+            while queue and len(seen) < 2000:
+                node = queue.pop(0)
+                if node is None or node in seen:
+                    continue
+                seen.add(node)
+                if hasattr(node, "variable"):
+                    found.append((f"{path}<leaf {len(found)}>", node.variable))
+                queue += [parent for parent, _ in node.next_functions]
+    return found
+
+
+def gradients(
+    result: Any, before: State, versions: dict[str, int], above: list[tuple[str, torch.Tensor]]
+) -> list[Record]:
     """Gradients of every input and parameter from one backward with fixed cotangents.
 
     Raises what the backward raises. No `.grad` is touched.
     """
-    outputs = differentiable(result)
-    inputs = [
-        (path, value)
-        for path, (value, _) in before.items()
-        if isinstance(value, torch.Tensor) and value.requires_grad and not path.endswith(".grad")
-    ]
+    outputs = differentiable(result, before, versions)
+    inputs = sources(before, versions)
+    known = {id(tensor) for _, tensor in inputs}
+    inputs += [(path, tensor) for path, tensor in above if id(tensor) not in known]
     if not outputs or not inputs:
         return []
     cotangents = [cotangent(path, tensor, n) for n, (path, tensor) in enumerate(outputs)]
@@ -269,19 +321,17 @@ def gradients(result: Any, before: dict[str, tuple[Any, Any]]) -> list[Record]:
             cotangents,
             allow_unused=True,
         )
-    records = []
-    for (path, _), gradient in zip(inputs, found, strict=True):
-        name = f"grad[{path}]"
-        if gradient is None:
-            records.append(
-                {"path": name, "group": "grad", "kind": "value", "value": None, "type": "NoneType"}
-            )
-        else:
-            record = tensor_record(name, gradient, "grad")
-            record.pop("stride", None)  # the layout of a gradient is the engine's choice
-            record.pop("requires_grad", None)
-            records.append(record)
-    return records
+    return [gradient_record(path, gradient) for (path, _), gradient in zip(inputs, found, strict=True)]
+
+
+def gradient_record(path: str, gradient: torch.Tensor | None) -> Record:
+    name = f"grad[{path}]"
+    if gradient is None:
+        return {"path": name, "group": "grad", "kind": "value", "value": None, "type": "NoneType"}
+    record = tensor_record(name, gradient, "grad")
+    record.pop("stride", None)  # the layout of a gradient is the engine's choice
+    record.pop("requires_grad", None)
+    return record
 
 
 def save(record: Record, path: str) -> None:

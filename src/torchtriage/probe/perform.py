@@ -52,6 +52,8 @@ class Call:
         self.region, self.args, self.kwargs = region, args, kwargs
         self.roots = roots_of(region, args, kwargs)
         self.before = capture.state_of(self.roots)
+        self.versions = capture.versions_of(self.before)
+        self.above = capture.leaves_above(self.before) if torch.is_grad_enabled() else []
         self.names = storage_names(self.before)
         self.rng = capture.rng_mark()
 
@@ -96,11 +98,11 @@ class Call:
 
     def backward(self, result: Any, path: str) -> bool:
         """Run a backward with fixed cotangents and write its record. False where there is nothing to do."""
-        if not torch.is_grad_enabled() or not capture.differentiable(result):
+        if not torch.is_grad_enabled() or not capture.differentiable(result, self.before, self.versions):
             return False
         start = time.perf_counter()
         try:
-            leaves = capture.gradients(result, self.before)
+            leaves = capture.gradients(result, self.before, self.versions, self.above)
             record: dict[str, Any] = {"status": "returned", "leaves": leaves}
         except Exception as error:
             record = {"status": "raised", "exception": exceptions.describe(error), "leaves": []}
@@ -114,6 +116,7 @@ class Call:
         with flavours.prepared(flavour, self.roots):
             if flavour not in ("eager", "again"):
                 self.before = capture.state_of(self.roots)
+                self.versions = capture.versions_of(self.before)
             try:
                 result = self.run(self.region.function, path)
             except BaseException:

@@ -1,0 +1,36 @@
+"""Draws from Python's, numpy's and torch's generators before, in and after a compiled region. No seed is set but one."""
+
+import random
+import sys
+import uuid
+
+import numpy
+import torch
+
+if sys.argv[1:] == ["seeded"]:
+    random.seed(1), numpy.random.seed(2), torch.manual_seed(3)
+generator, own = numpy.random.default_rng(), torch.Generator()
+own.seed()
+
+
+def draw():
+    return [
+        random.random(),
+        float(numpy.random.rand()),
+        float(generator.random()),
+        torch.rand(()).item(),
+        torch.rand((), generator=own).item(),
+        float(torch.nn.functional.dropout(torch.ones(100)).sum()),
+    ]
+
+
+@torch.compile(backend="eager")
+def step(x):
+    return x * 2
+
+
+rows = [draw()]
+for _ in range(3):
+    step(torch.randn(4))
+    rows.append(draw())
+print(rows)
