@@ -117,6 +117,8 @@ class LocalLab:
             raise
         if survey.cuda or not survey.holders:
             self.rerun = True
+        if survey.cuda:
+            stage.release(self.env, self.options.python)
         return stage
 
     def call_tree(self, call: int) -> list[dict[str, Any]]:

@@ -89,6 +89,7 @@ class Stage:
         self.output = folder / "stage.out"
         self.holders: dict[int, socket.socket] = {}
         self.judge: socket.socket | None = None
+        self.own_judge: subprocess.Popen[bytes] | None = None
         self.judge_lock = threading.Lock()
         self.holder_lock = threading.Lock()
         self.progress = threading.Condition()
@@ -198,15 +199,30 @@ class Stage:
         theirs.close()
         return wait_for_keeper(ours)
 
+    def release(self, env: Mapping[str, str], python: str) -> None:
+        """Give back what the eager program holds (the GPU's memory), and keep a judge of its own."""
+        ours, theirs = wire.pair()
+        command = [python, str(ENTRY), "judge", str(theirs.fileno())]
+        self.own_judge = subprocess.Popen(
+            command, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()], start_new_session=True,
+        )  # fmt: skip
+        theirs.close()
+        self.judge = ours
+        self.process.kill()
+        self.process.wait()
+
     def close(self) -> None:
         self.control.close()
         for holder in self.holders.values():
             holder.close()
         if self.judge is not None:
             self.judge.close()
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
+        for process in (self.process, self.own_judge):
+            if process is not None:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
 
 
 def wait_for_keeper(connection: socket.socket) -> dict[str, Any]:
