@@ -53,5 +53,6 @@ print(
         named.__name__ == "named" and named.__doc__ == "A docstring.",
         torch.compile.__name__ == "compile" and torch.compile.__module__ == "torch",
         callable(torch.compile(backend="eager")),
-    ]
+    ],
+    flush=True,
 )

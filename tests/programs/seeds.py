@@ -33,4 +33,4 @@ rows = [draw()]
 for _ in range(3):
     step(torch.randn(4))
     rows.append(draw())
-print(rows)
+print(rows, flush=True)

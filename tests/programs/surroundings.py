@@ -37,4 +37,4 @@ if __name__ == "__main__":
         "orig_argv": sys.flags.dont_write_bytecode,
         "result": double(torch.ones(2)).tolist(),
     }
-    print(json.dumps(seen))
+    print(json.dumps(seen), flush=True)

@@ -17,12 +17,7 @@ done = []
 
 
 def call(name, function, *args):
-    try:
-        result = function(*args)
-    except Exception as error:
-        if "refused" not in str(error):
-            raise
-        raise
+    result = function(*args)
     done.append(name)
     return result
 
@@ -116,12 +111,6 @@ call("that region by itself", inner, x)
 
 block = Block()
 optimizer = torch.optim.SGD(block.parameters(), lr=0.1)
-
-
-def train_step(x):
-    block(x).sum().backward()
-
-
 block(x).sum().backward()
 
 
@@ -134,5 +123,4 @@ call("optimizer step", optimizer_step)
 call("bound optimizer step", torch.compile(torch.optim.AdamW(block.parameters()).step, backend=refuse))
 call("another module", helper_compiled.make(refuse), x)
 call("partial", functools.partial(torch.compile, backend=refuse)(lambda x: x - 1), x)
-call("through torch.compiler", torch.compiler.compile(lambda x: x - 2, backend=refuse), x)
-print("done", len(done))
+print("done", len(done), flush=True)

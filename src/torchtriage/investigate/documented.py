@@ -64,6 +64,11 @@ REFUSALS = (
         f"{DOCS}/user_guide/torch_compiler/torch.compiler_faq.html",
     ),
     Refusal(
+        r"recompile_limit reached|fail_on_recompile_limit_hit|recompilation limit",
+        "a frame that is compiled too often is an error under fullgraph=True",
+        f"{DOCS}/user_guide/torch_compiler/compile/programming_model.recompilation.html",
+    ),
+    Refusal(
         r"torch\.compile[^.]{0,80}(does not|doesn't|is not|not yet|not currently)[^.]{0,30}support",
         "torch.compile says that it does not support this",
         f"{DOCS}/user_guide/torch_compiler/torch.compiler_faq.html",

@@ -87,6 +87,7 @@ class Stage:
         folder.mkdir(parents=True, exist_ok=True)
         self.survey = Survey()
         self.output = folder / "stage.out"
+        self.printed = keeper.Output()
         self.holders: dict[int, socket.socket] = {}
         self.judge: socket.socket | None = None
         self.own_judge: subprocess.Popen[bytes] | None = None
@@ -111,11 +112,18 @@ class Stage:
         job = folder / "stage.json"
         job.write_text(json.dumps(request))
         command = [python, str(ENTRY), "stage", str(descriptor), str(job)]
-        with open(self.output, "wb") as out:
-            return subprocess.Popen(
-                command, env=dict(env), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                pass_fds=[descriptor], start_new_session=True,
-            )  # fmt: skip
+        process = subprocess.Popen(
+            command, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            pass_fds=[descriptor], start_new_session=True,
+        )  # fmt: skip
+        threading.Thread(target=self.drain, args=(process.stdout,), daemon=True).start()
+        return process
+
+    def drain(self, pipe: Any) -> None:
+        """Keep the head and the tail of what the program prints."""
+        while data := pipe.read1(1 << 20):
+            self.printed.add(data)
+        pipe.close()
 
     def listen(self) -> None:
         """Read what the stage says until it is gone."""
@@ -165,11 +173,11 @@ class Stage:
         self.survey.log = self.tail()
 
     def tail(self) -> str:
-        try:
-            data = self.output.read_bytes()
-        except OSError:
-            return ""
-        return data[-8000:].decode(errors="replace")
+        """The end of what the program printed in eager mode."""
+        text = self.printed.text()
+        if not text and self.output.exists():
+            text = self.output.read_bytes()[-8000:].decode(errors="replace")
+        return text[-8000:]
 
     def wait(self, seconds: float) -> Survey:
         """Wait until the eager run has ended. Raises StageError when it does not in time."""

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torchtriage.investigate import ablation
 from torchtriage.investigate.facts import Facts, Own
 from torchtriage.investigate.symptom import Seen, Suspect, counted_in
-from torchtriage.investigate import ablation
 from torchtriage.lab.request import Request
 from torchtriage.model.diagnosis import Program
 from torchtriage.model.outcome import (
@@ -74,13 +74,13 @@ def switched(request: Request, name: str) -> Any:
     return next((value for full, value in request.variant.switches if full.endswith(name)), None)
 
 
-def wrong(*names: str, call: int = 0, noise: bool = False, measures: Measures = Measures()) -> Outcome:
+def wrong(*names: str, call: int = 0, noise: bool = False, measures: Measures | None = None) -> Outcome:
     """Differs in the aspects `names`; with noise it is the same after all."""
     found = tuple(
         Difference(call, "output", name, "differs from eager by 1", noise=noise, why_noise="it is" * noise)  # type: ignore[arg-type]
         for name in names or ("value",)
     )
-    return Same(measures, differences=found) if noise else Differs(measures, differences=found)
+    return (Same if noise else Differs)(measures or Measures(), differences=found)
 
 
 def raised(
@@ -98,7 +98,9 @@ def counted(recompiles: int = 0, captured: int = 3, breaks: Sequence[GraphBreak]
     )
 
 
-BREAK = GraphBreak("Failed to trace builtin operator", "/home/me/a.py", 3, "print(x)", ("Avoid calling print",), "gb0059")  # fmt: skip
+BREAK = GraphBreak(
+    "Failed to trace builtin operator", "/home/me/a.py", 3, "print(x)", ("Avoid calling print",), "gb0059"
+)
 OPTIMIZER_BREAK = GraphBreak(
     "Call to `torch._dynamo.graph_break()`", "/venv/site-packages/torch/optim/optimizer.py", 100
 )

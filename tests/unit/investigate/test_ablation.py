@@ -19,7 +19,9 @@ def column(*words: str) -> dict[str, dict[str, str]]:
 
 
 def test_all_twelve_cells_are_asked_at_once() -> None:
-    lab = FakeLab(lambda request: wrong() if (backend_of(request), dynamic_of(request)) == ("aot_eager", True) else SAME)  # fmt: skip
+    lab = FakeLab(
+        lambda request: wrong() if (backend_of(request), dynamic_of(request)) == ("aot_eager", True) else SAME
+    )
     table = ablation.matrix(lab)
     assert [len(question) for question in lab.asked] == [12]
     failing = [(b, d) for b, row in table.items() for d, outcome in row.items() if outcome != SAME]
@@ -96,8 +98,11 @@ def test_each_backend_stands_for_the_layer_that_it_adds() -> None:
         (Same(eager_exception=raised("IndexError", "out of range").exception), "IndexError: out of range"),
         (Inconclusive(reason="its keeper died"), "its keeper died"),
         (TimedOut(), ""),
-        (Same(differences=(Difference(1, "output[0]", "value", "by 1", noise=True),)), "call 1: output[0] by 1"),
+        (
+            Same(differences=(Difference(1, "output[0]", "value", "by 1", noise=True),)),
+            "call 1: output[0] by 1",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_cell_has_one_line_of_detail(outcome: Outcome, said: str) -> None:
     assert ablation.detail(outcome) == said

@@ -77,7 +77,7 @@ def test_what_dynamo_cannot_trace_is_judged_by_its_own_hints(message: str, categ
     ("message", "bases", "kind"),
     [
         ("index 7 is out of bounds", ("IndexError",), "bug"),
-        ('"add_stub" not implemented for \'UInt16\'', ("RuntimeError",), "by-design"),
+        ("\"add_stub\" not implemented for 'UInt16'", ("RuntimeError",), "by-design"),
         ("Could not run aten::x with arguments", ("NotImplementedError",), "by-design"),
     ],
 )
@@ -133,7 +133,9 @@ MANY = counted(recompiles=4)
 
 
 def of_counts(outcome: Outcome, table: Any = None, **changes: Any) -> Verdict:
-    return classify(FakeLab(lambda r: outcome), facts(), suspect(outcome, counts=True, **changes), table or {})
+    return classify(
+        FakeLab(lambda r: outcome), facts(), suspect(outcome, counts=True, **changes), table or {}
+    )
 
 
 def test_recompilations_from_dynamo_on_are_by_design() -> None:
@@ -160,8 +162,12 @@ def test_recompilations_that_dynamic_none_does_not_avoid_are_not_the_fault_of_dy
 
 @pytest.mark.parametrize(
     ("hints", "kind"),
-    [(("Avoid calling print",), "user-error"), (("Use `torch.cond` to express it.",), "by-design"), ((), "by-design")],
-)  # fmt: skip
+    [
+        (("Avoid calling print",), "user-error"),
+        (("Use `torch.cond` to express it.",), "by-design"),
+        ((), "by-design"),
+    ],
+)
 def test_breaks_are_judged_by_dynamo_s_hints(hints: tuple[str, ...], kind: str) -> None:
     broken = GraphBreak("it breaks", "/home/me/a.py", 3, hints=hints, identifier="gb0059")
     verdict = of_counts(counted(breaks=[broken]), words=("graph-break",), backend="eager")

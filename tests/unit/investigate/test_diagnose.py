@@ -30,7 +30,9 @@ from .fake import (
 from .test_disable import NET
 
 
-def run(answer: Callable[[Request], Outcome], tree: Any = (), only: bool = False, **program: Any) -> Diagnosis:
+def run(
+    answer: Callable[[Request], Outcome], tree: Any = (), only: bool = False, **program: Any
+) -> Diagnosis:
     return diagnose(FakeLab(answer, tree), facts(**program), PROGRAM, verdict_only=only)
 
 
@@ -40,7 +42,10 @@ def words(found: Diagnosis) -> dict[str, dict[str, str]]:
 
 def rows(*texts: str) -> dict[str, dict[str, str]]:
     """A row of the matrix for each backend, as `same same differs:value`."""
-    return {b: dict(zip(("None", "True", "False"), t.split(), strict=True)) for b, t in zip(DEBUG_BACKENDS, texts, strict=True)}  # fmt: skip
+    return {
+        b: dict(zip(("None", "True", "False"), t.split(), strict=True))
+        for b, t in zip(DEBUG_BACKENDS, texts, strict=True)
+    }
 
 
 def changes(found: Diagnosis) -> list[str]:
@@ -102,7 +107,11 @@ def test_only_the_verdict_is_asked_for() -> None:
 
 def test_a_layer_may_fail_where_the_next_one_passes() -> None:
     def answer(request: Request) -> Outcome:
-        return raised("torch._dynamo.exc.BackendCompilerFailed", user_file="net.py", user_line=8) if backend_of(request) == "aot_eager" else SAME  # fmt: skip
+        return (
+            raised("torch._dynamo.exc.BackendCompilerFailed", user_file="net.py", user_line=8)
+            if backend_of(request) == "aot_eager"
+            else SAME
+        )
 
     found = run(answer)
     assert (found.kind, found.symptoms, found.first_failing_layer) == ("bug", ("exception",), "aot_autograd")
@@ -116,7 +125,11 @@ def test_a_layer_may_fail_where_the_next_one_passes() -> None:
 def test_random_numbers_that_differ_are_by_design() -> None:
     def answer(request: Request) -> Outcome:
         decomposed = backend_of(request) in ("aot_eager_decomp_partition", "inductor")
-        return wrong(measures=Measures(rng_used=True)) if decomposed and not switched(request, ".fallback_random") else SAME  # fmt: skip
+        return (
+            wrong(measures=Measures(rng_used=True))
+            if decomposed and not switched(request, ".fallback_random")
+            else SAME
+        )
 
     found = run(answer)
     assert (found.kind, found.first_failing_layer) == ("by-design", "decomposition_partition")
@@ -138,9 +151,12 @@ def test_the_layer_is_looked_for_with_eager_s_random_numbers() -> None:
 # --- recompilations, as /work/shared/cases has them -----------------------------------------------
 
 
+GUARD = Recompile("f", "s == 0.1", "a.py", 6)
+
+
 def case(
     graphs: Callable[[str, bool | None], int], own: bool | None = None, broken: tuple[GraphBreak, ...] = (),
-    reason: Recompile = Recompile("f", "s == 0.1", "a.py", 6), healed_by: str = "nothing",
+    reason: Recompile = GUARD, healed_by: str = "nothing",
 ) -> Callable[[Request], Outcome]:  # fmt: skip
     """A program that gets `graphs` graphs of one frame, by backend and dynamic setting."""
 
@@ -161,7 +177,11 @@ def test_a_float_that_dynamic_false_makes_a_constant_is_the_user_s_error() -> No
     """float_spec_recompile: 2 graphs with None, 1 with True, 4 with False, which is the program's own setting."""
     counts = {None: 2, True: 1, False: 4}
     found = run(case(lambda backend, dynamic: counts[dynamic], own=False), dynamic=False)
-    assert (found.kind, found.symptoms, found.first_failing_layer) == ("user-error", ("recompiles",), "dynamo")
+    assert (found.kind, found.symptoms, found.first_failing_layer) == (
+        "user-error",
+        ("recompiles",),
+        "dynamo",
+    )
     assert words(found) == rows(*[f"same same {AGAIN}"] * 4)
     assert found.needs == ("second-call", "static-shapes")
     assert (found.line, found.monotone, found.own_dynamic) == (6, True, "False")
@@ -181,7 +201,9 @@ def test_a_learning_rate_that_only_aot_autograd_makes_a_constant_is_a_bug() -> N
     """lr_float_recompile: 2 graphs with backend=eager unless dynamic=False, 4 from aot_eager on."""
     own = {None: 2, True: 1, False: 4}
     found = run(
-        case(lambda backend, dynamic: own[dynamic] if backend == "eager" else 4, broken=(OPTIMIZER_BREAK,) * 2)
+        case(
+            lambda backend, dynamic: own[dynamic] if backend == "eager" else 4, broken=(OPTIMIZER_BREAK,) * 2
+        )
     )
     assert (found.kind, found.symptoms, found.first_failing_layer) == ("bug", ("recompiles",), "aot_autograd")
     assert words(found) == rows(f"same same {AGAIN}", *[ALL_AGAIN] * 3)
@@ -198,7 +220,11 @@ def test_the_guard_in_the_program_is_shown_and_not_one_in_torch() -> None:
 
 def test_a_break_in_the_program_is_named_with_its_line() -> None:
     found = run(lambda request: counted(breaks=[BREAK]))
-    assert (found.kind, found.symptoms, found.first_failing_layer) == ("user-error", ("graph-break",), "dynamo")
+    assert (found.kind, found.symptoms, found.first_failing_layer) == (
+        "user-error",
+        ("graph-break",),
+        "dynamo",
+    )
     assert (found.line, found.graph_breaks) == (3, (BREAK,))
 
 
@@ -211,7 +237,9 @@ def test_a_program_that_is_the_same_everywhere_is_left_alone() -> None:
     assert (found.kind, found.symptoms, found.exit_status) == ("none", ("none",), 0)
     assert words(found) == rows(*["same same same"] * 4)
     assert found.remarks == ()
-    assert len(lab.requests) == len(set(lab.requests)) <= 12 + 3  # the matrix; as it is, observed, with caches
+    assert (
+        len(lab.requests) == len(set(lab.requests)) <= 12 + 3
+    )  # the matrix; as it is, observed, with caches
 
 
 def test_a_program_of_which_nothing_was_captured_is_told_so() -> None:
@@ -222,7 +250,10 @@ def test_a_program_of_which_nothing_was_captured_is_told_so() -> None:
 
 def test_an_error_that_eager_raises_too_is_told() -> None:
     both = Same(eager_exception=raised("builtins.IndexError", "out of range").exception)
-    assert run(lambda request: both).remarks[0] == "eager and compiled both raise IndexError: the program's own error"
+    assert (
+        run(lambda request: both).remarks[0]
+        == "eager and compiled both raise IndexError: the program's own error"
+    )
 
 
 def test_noise_is_told_and_nothing_is_changed_for_it() -> None:

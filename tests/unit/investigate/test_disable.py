@@ -14,7 +14,9 @@ from .fake import SAME, WRONG, FakeLab
 
 def tree(*edges: tuple[str, str]) -> list[dict[str, Any]]:
     """(parent, name) pairs, as `probe.tree` writes them."""
-    return [{"name": name, "parent": parent, "count": 1, "file": "net.py", "line": 7} for parent, name in edges]
+    return [
+        {"name": name, "parent": parent, "count": 1, "file": "net.py", "line": 7} for parent, name in edges
+    ]
 
 
 # Net calls two blocks, and the second block's attention calls softmax.

@@ -98,4 +98,9 @@ def test_a_call_belongs_to_its_region_and_an_unknown_one_to_the_first_that_was_c
     regions = tuple({**REGION, "key": key, "name": key} for key in ("unused", "first", "second"))
     calls = ({"call": 0, "region": "first"}, {"call": 1, "region": "second"})
     program = Facts(regions, calls)
-    assert [program.region_of(call)["name"] for call in (0, 1, 9, None)] == ["first", "second", "first", "first"]
+    assert [program.region_of(call)["name"] for call in (0, 1, 9, None)] == [
+        "first",
+        "second",
+        "first",
+        "first",
+    ]

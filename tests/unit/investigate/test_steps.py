@@ -13,9 +13,7 @@ from torchtriage.model.variant import Limit
 
 from .fake import SAME, WRONG, FakeLab, raised, wrong
 
-LOWERINGS = tuple(
-    Step(n, f"aten.op{n}.default", "model.py", 10 + n, f"y = op{n}(x)") for n in range(1, 24)
-)
+LOWERINGS = tuple(Step(n, f"aten.op{n}.default", "model.py", 10 + n, f"y = op{n}(x)") for n in range(1, 24))
 PASSES = (Step(1, "normalize"), Step(2, "fuse"))
 
 
@@ -52,7 +50,10 @@ def test_the_lowering_that_brings_the_failure_is_found(number: int, width: int) 
 def test_twenty_three_lowerings_take_few_trials() -> None:
     lab = limited(guilty_lowering(14))
     steps.search(lab, Request(), WRONG, "inductor")
-    assert [len(question) for question in lab.asked[:2]] == [4, 1]  # each subsystem off; all steps, to count them
+    assert [len(question) for question in lab.asked[:2]] == [
+        4,
+        1,
+    ]  # each subsystem off; all steps, to count them
     assert len(lab.requests) <= 4 + 1 + 5
 
 
@@ -89,7 +90,9 @@ def test_decompositions_are_searched_for_their_own_backend() -> None:
 
     def with_steps(subsystem: str, maximum: int) -> Outcome:
         outcome = answer(subsystem, maximum)
-        return outcome if outcome == SAME else type(outcome)(Measures(steps=table), exception=outcome.exception)  # type: ignore[attr-defined,call-arg]
+        return (
+            outcome if outcome == SAME else type(outcome)(Measures(steps=table), exception=outcome.exception)
+        )  # type: ignore[attr-defined,call-arg]
 
     lab = limited(with_steps)
     found = steps.search(lab, Request(), raised(), "aot_eager_decomp_partition")
@@ -110,7 +113,8 @@ def test_without_the_names_of_the_steps_nothing_is_said() -> None:
 
 
 @pytest.mark.xfail(
-    strict=True, reason="the list of steps ends at 5000, and its end is taken for a step that was seen to fail"
+    strict=True,
+    reason="the list of steps ends at 5000, and its end is taken for a step that was seen to fail",
 )
 def test_a_step_past_the_end_of_the_list_is_not_named() -> None:
     listed = tuple(Step(n, f"pass {n}") for n in range(1, 5001))  # StepLog notes no more than 5000 of 6000

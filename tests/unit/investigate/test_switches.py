@@ -23,7 +23,8 @@ def search(answer: object, backend: str = "inductor", changed: dict[str, str] | 
 
 
 @pytest.mark.parametrize(
-    "name", ["emulate_precision_casts", "pattern_matcher", "cpp.simdlen", "split_reductions", "donated_buffer"]
+    "name",
+    ["emulate_precision_casts", "pattern_matcher", "cpp.simdlen", "split_reductions", "donated_buffer"],
 )
 def test_the_switch_that_heals_is_found_alone(name: str) -> None:
     found = search(lambda r: SAME if switched(r, f".{name}") is not None else WRONG)
@@ -54,7 +55,9 @@ def test_nothing_is_found_where_no_switch_heals() -> None:
 def test_leaving_code_uncompiled_is_the_last_resort() -> None:
     last = search(lambda r: SAME if switched(r, ".suppress_errors") else WRONG, "eager")
     assert names(last) == ["suppress_errors"]
-    either = search(lambda r: SAME if switched(r, ".suppress_errors") or switched(r, ".allow_rnn") else WRONG, "eager")  # fmt: skip
+    either = search(
+        lambda r: SAME if switched(r, ".suppress_errors") or switched(r, ".allow_rnn") else WRONG, "eager"
+    )
     assert names(either) == ["allow_rnn"]
 
 
@@ -65,12 +68,17 @@ def test_a_switch_that_the_program_set_is_put_back_to_its_default() -> None:
 
 
 def test_defaults_that_are_not_plain_values_are_left_out() -> None:
-    assert list(switches.defaults({"a": "<function f at 0x7f>", "b": "'x'", "c": "None"})) == [("b", "x"), ("c", None)]  # fmt: skip
+    assert list(switches.defaults({"a": "<function f at 0x7f>", "b": "'x'", "c": "None"})) == [
+        ("b", "x"),
+        ("c", None),
+    ]
 
 
 def test_two_values_of_one_switch_never_stand_in_one_trial() -> None:
     asked = FakeLab(lambda request: WRONG)
-    switches.search(asked, Request(), WRONG, "eager", {"torch._dynamo.config.capture_scalar_outputs": "False"})
+    switches.search(
+        asked, Request(), WRONG, "eager", {"torch._dynamo.config.capture_scalar_outputs": "False"}
+    )
     for request in asked.requests:
         given = [name for name, _ in request.variant.switches]
         assert len(given) == len(set(given))
@@ -78,8 +86,14 @@ def test_two_values_of_one_switch_never_stand_in_one_trial() -> None:
 
 @pytest.mark.parametrize(
     ("backend", "layers"),
-    [("eager", {"dynamo"}), ("aot_eager", {"aot", "dynamo"}), ("aot_eager_decomp_partition", {"aot", "inductor"}), ("inductor", {"inductor", "aot"}), ("mine", set())],
-)  # fmt: skip
+    [
+        ("eager", {"dynamo"}),
+        ("aot_eager", {"aot", "dynamo"}),
+        ("aot_eager_decomp_partition", {"aot", "inductor"}),
+        ("inductor", {"inductor", "aot"}),
+        ("mine", set()),
+    ],
+)
 def test_only_switches_of_the_layers_at_work_are_tried(backend: str, layers: set[str]) -> None:
     rows = rows_for(backend)
     assert {row.layer for row in rows} == layers
@@ -90,7 +104,9 @@ def test_every_row_is_a_plain_value_with_an_explanation() -> None:
     for row in TABLE:
         name, value = row.switch
         assert ast.literal_eval(repr(value)) == value
-        assert name.startswith(("torch._dynamo.config.", "torch._functorch.config.", "torch._inductor.config."))
+        assert name.startswith(
+            ("torch._dynamo.config.", "torch._functorch.config.", "torch._inductor.config.")
+        )
         assert row.explanation
 
 

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 Event = dict[str, Any]
-KEPT: Event = {"reason": "", "signal": "", "status": 0, "seconds": 2.5, "peak_bytes": 1 << 20, "log": "printed\n"}  # fmt: skip
+KEPT: Event = {
+    "reason": "",
+    "signal": "",
+    "status": 0,
+    "seconds": 2.5,
+    "peak_bytes": 1 << 20,
+    "log": "printed\n",
+}
 
 
 def kept(**changes: Any) -> Event:
@@ -41,10 +48,16 @@ def end(**more: Any) -> Event:
 def exception(name: str, message: str = "", **more: Any) -> Event:
     """As `probe.exceptions.describe` writes it."""
     return {
-        "type": name, "message": message, "bases": [name.rpartition(".")[2], "Exception"], "chain": [],
-        "cause_message": message, "torch_frames": ["torch/_inductor/graph.py:run"], "traceback": "", "category": "",
+        "type": name,
+        "message": message,
+        "bases": [name.rpartition(".")[2], "Exception"],
+        "chain": [],
+        "cause_message": message,
+        "torch_frames": ["torch/_inductor/graph.py:run"],
+        "traceback": "",
+        "category": "",
         **more,
-    }  # fmt: skip
+    }
 
 
 def compared(*differences: Event, **more: Any) -> Event:

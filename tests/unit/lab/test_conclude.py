@@ -62,15 +62,19 @@ def test_a_difference_at_call_1_is_found_after_the_noise_at_call_0() -> None:
 
 
 def test_the_first_call_that_differs_decides() -> None:
-    outcome = of(log(*whole(0), *whole(1), end()), {1: compared(difference("grad")), 0: compared(difference())})
+    outcome = of(
+        log(*whole(0), *whole(1), end()), {1: compared(difference("grad")), 0: compared(difference())}
+    )
     assert label(outcome) == "differs:value"
 
 
 def test_a_settled_call_is_only_noise() -> None:
     outcome = of(log(*whole(0), end()), {0: compared(difference())}, settled=(0,))
     assert outcome == Same(
-        outcome.measures, "printed\n", (Difference(0, "output", "value", "differs from eager by 1", noise=True),)
-    )  # fmt: skip
+        outcome.measures,
+        "printed\n",
+        (Difference(0, "output", "value", "differs from eager by 1", noise=True),),
+    )
 
 
 def test_settling_one_call_does_not_settle_the_next() -> None:
@@ -98,9 +102,12 @@ def test_whether_eager_repeats_itself_and_draws_random_numbers_is_kept() -> None
     ("reply", "phase"),
     [
         ({"verdict": "raised", "exception": exception("InductorError", "no")}, "forward"),
-        (compared(backward_verdict="raised", backward_exception=exception("InductorError", "no")), "backward"),
+        (
+            compared(backward_verdict="raised", backward_exception=exception("InductorError", "no")),
+            "backward",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_exception_of_a_call_is_raised_in_its_forward_or_backward(reply: Any, phase: str) -> None:
     outcome = of(log(*whole(0), *whole(1), end()), {0: compared(), 1: reply})
     assert isinstance(outcome, Raised)
@@ -128,7 +135,9 @@ def test_an_exception_of_the_program_s_that_eager_raises_too_is_no_finding() -> 
 
 def test_an_exception_at_a_call_that_was_not_compared_is_in_the_forward() -> None:
     raised = exception("RuntimeError", "boom")
-    events = log(*whole(0), {"event": "call", "call": 1}, {"event": "raised", "call": 1}, end(exception=raised))
+    events = log(
+        *whole(0), {"event": "call", "call": 1}, {"event": "raised", "call": 1}, end(exception=raised)
+    )
     outcome = of(events, {0: compared()})
     assert isinstance(outcome, Raised)
     assert (outcome.phase, outcome.call) == ("forward", 1)
@@ -267,7 +276,10 @@ def test_a_lab_that_has_gone_is_no_evidence() -> None:
 
 
 def test_a_variant_that_cannot_be_applied_says_why() -> None:
-    unfit = {"event": "unfit", "exception": exception("builtins.AttributeError", "config.nope does not exist")}
+    unfit = {
+        "event": "unfit",
+        "exception": exception("builtins.AttributeError", "config.nope does not exist"),
+    }
     outcome = conclude(kept(), [{"at": 1.0, **unfit}], {}, ENDED_WELL)
     assert isinstance(outcome, Inconclusive)
     assert outcome.reason == (
@@ -281,9 +293,7 @@ def test_a_trial_that_did_not_come_to_its_call_shows_its_last_words() -> None:
     assert outcome.reason == "the trial did not come to the call: OSError: no space left"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="of_process reads how the process ended before it looks for `begin`"
-)
+@pytest.mark.xfail(strict=True, reason="of_process reads how the process ended before it looks for `begin`")
 @pytest.mark.parametrize("ended", [{"reason": "timeout"}, {"reason": "oom"}, {"signal": "SIGKILL"}])
 def test_a_trial_that_ended_before_anything_was_compiled_is_no_evidence(ended: dict[str, str]) -> None:
     assert label(conclude(kept(**ended), [], {}, ENDED_WELL)) == "inconclusive"
@@ -299,11 +309,19 @@ def test_a_call_without_records_says_nothing(verdict: str) -> None:
 
 def test_what_was_counted_is_kept() -> None:
     counted = {
-        "graphs": 4, "captured": 11, "breaks": 1, "recompiles": 3, "compile_seconds": 1.5, "call_seconds": 2.0,
-        "step_seconds": 0.001, "calls_seen": 5, "calls_compared": 4, "repeated": [90, "model.py", 7],
+        "graphs": 4,
+        "captured": 11,
+        "breaks": 1,
+        "recompiles": 3,
+        "compile_seconds": 1.5,
+        "call_seconds": 2.0,
+        "step_seconds": 0.001,
+        "calls_seen": 5,
+        "calls_compared": 4,
+        "repeated": [90, "model.py", 7],
         "steps": [{"index": 1, "name": "aten.add.Tensor", "file": "model.py", "line": 3, "code": "x + 1"}],
         "unimplemented": {"recompile_limit hit": 1, "call print": 2},
-    }  # fmt: skip
+    }
     measures = of(log(*whole(0), end(measures=counted)), {0: compared()}).measures
     assert isinstance(measures, Measures)
     assert (measures.graphs, measures.captured, measures.breaks, measures.recompiles) == (4, 11, 1, 3)

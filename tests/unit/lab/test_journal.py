@@ -105,7 +105,7 @@ def fill(path: Path) -> bytes:
 )
 def test_a_torn_file_is_an_error_and_never_an_empty_journal(path: Path, torn: object) -> None:
     path.write_bytes(torn(fill(path)))  # type: ignore[operator]
-    with pytest.raises(sqlite3.DatabaseError, match="malformed|not a database"), closing(Journal(path)) as j:
+    with pytest.raises(sqlite3.DatabaseError, match=r"malformed|not a database"), closing(Journal(path)) as j:
         j.all("trial")
 
 

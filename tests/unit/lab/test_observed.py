@@ -1,4 +1,4 @@
-'''Reads what torch 2.13 says about graph breaks and recompilations. The texts are torch's own, paths shortened.
+"""Reads what torch 2.13 says about graph breaks and recompilations. The texts are torch's own, paths shortened.
 
 They were printed by this program, with a handler on the logger `torch.__trace`:
 
@@ -10,7 +10,7 @@ They were printed by this program, with a handler on the logger `torch.__trace`:
 
     @torch.compile(backend="eager")
     def g(x, s): return x + len(s)
-'''
+"""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ User code traceback:
        ^^^^^^^^^^^^^^^^^^^^^^^
 
 NoneType: None
-"""  # noqa: W293
+"""
 FRAME = {"name": "frame", "frame": 2, "compile": 0, "function": "g", "line": 16}
 ONE = (
     "2/0: s == 'a'                                                 # return x + len(s)  # mp/scratch/texts.py:18 in g\n"
@@ -127,7 +127,9 @@ def test_the_place_is_the_innermost_line_of_the_user_s() -> None:
     assert found.identifier == "gb0170"
 
 
-@pytest.mark.xfail(strict=True, reason="gb_type keeps the label where the reason is the line above `Explanation:`")
+@pytest.mark.xfail(
+    strict=True, reason="gb_type keeps the label where the reason is the line above `Explanation:`"
+)
 def test_a_reason_on_the_line_of_its_label_is_read_without_the_label() -> None:
     assert graph_break(BRANCH).reason == "Data-dependent branching"
 
@@ -138,7 +140,11 @@ def test_a_text_that_does_not_parse_is_kept_as_it_is(text: str) -> None:
 
 
 def test_only_records_of_graph_breaks_are_read() -> None:
-    notes = [FRAME, {"name": "dynamo_graph_break_reason", "text": PRINT}, {"name": "dynamo_error", "text": "x"}]
+    notes = [
+        FRAME,
+        {"name": "dynamo_graph_break_reason", "text": PRINT},
+        {"name": "dynamo_error", "text": "x"},
+    ]
     assert [b.line for b in graph_breaks(notes)] == [13]
 
 
@@ -147,7 +153,9 @@ def test_a_single_reason_is_read_with_the_function_that_was_compiled_again() -> 
     assert (found.frame, found.reason, found.line) == ("g", "s == 'a'", 18)
 
 
-@pytest.mark.xfail(strict=True, reason="torch cuts the path in the guard; the whole one is in the user stack below it")
+@pytest.mark.xfail(
+    strict=True, reason="torch cuts the path in the guard; the whole one is in the user stack below it"
+)
 def test_the_file_is_the_whole_path() -> None:
     assert recompiled(ONE).file == "/tmp/scratch/texts.py"
 
@@ -157,7 +165,9 @@ def test_of_a_list_of_reasons_the_newest_entry_is_read() -> None:
     assert (found.frame, found.reason, found.line) == ("g", "s == 'b'", 18)
 
 
-@pytest.mark.xfail(strict=True, reason="the JSON list is read by a pattern, so escaped quotes keep their backslashes")
+@pytest.mark.xfail(
+    strict=True, reason="the JSON list is read by a pattern, so escaped quotes keep their backslashes"
+)
 def test_quotes_in_a_reason_are_those_of_the_program() -> None:
     assert recompiled(QUOTED).reason == '''s == "it's"'''
 
@@ -172,5 +182,7 @@ def test_a_reason_of_an_unknown_frame_is_kept() -> None:
 
 
 def test_one_recompilation_a_record() -> None:
-    notes = [{"name": "recompile_reasons", "frame": 2, "compile": n, "text": t} for n, t in enumerate((ONE, TWO))]
+    notes = [
+        {"name": "recompile_reasons", "frame": 2, "compile": n, "text": t} for n, t in enumerate((ONE, TWO))
+    ]
     assert [r.reason for r in recompiles(notes)] == ["s == 'a'", "s == 'b'"]

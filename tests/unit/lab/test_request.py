@@ -38,10 +38,20 @@ requests = st.builds(
     repeat=st.integers(0, 2),
 )
 CHANGES: list[dict[str, Any]] = [
-    {"variant": Variant(backend="eager")}, {"start": 0}, {"stop": 0}, {"compare": 33}, {"settled": (0,)},
-    {"flavours": ALL_FLAVOURS}, {"observe": True}, {"time_step": True}, {"backward": False}, {"only": "f@a.py:1"},
-    {"seconds": 60.0}, {"fresh_store": True}, {"repeat": 1},
-]  # fmt: skip
+    {"variant": Variant(backend="eager")},
+    {"start": 0},
+    {"stop": 0},
+    {"compare": 33},
+    {"settled": (0,)},
+    {"flavours": ALL_FLAVOURS},
+    {"observe": True},
+    {"time_step": True},
+    {"backward": False},
+    {"only": "f@a.py:1"},
+    {"seconds": 60.0},
+    {"fresh_store": True},
+    {"repeat": 1},
+]
 
 
 @settings(max_examples=200, deadline=None)

@@ -57,13 +57,16 @@ def test_the_last_value_of_a_switch_counts_and_the_order_of_switches_does_not() 
             "net.parts:Block.forward",
             "net.parts.Block.forward = torch.compiler.disable(net.parts.Block.forward)",
         ),
-        ("net:Block.make|staticmethod", "net.Block.make = staticmethod(torch.compiler.disable(net.Block.make))"),
+        (
+            "net:Block.make|staticmethod",
+            "net.Block.make = staticmethod(torch.compiler.disable(net.Block.make))",
+        ),
         (
             "net:Block.make|classmethod",
             "net.Block.make = classmethod(torch.compiler.disable(net.Block.make.__func__))",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_disabled_function_is_replaced_where_it_is_defined(name: str, line: str) -> None:
     assert Variant(disabled=(name,)).lines() == [line]
 

@@ -57,7 +57,11 @@ def test_the_user_s_error_stays_the_user_s(eager: dict[str, Any], compiled: dict
     [
         pytest.param(
             OUT_OF_BOUNDS,
-            raised("torch._inductor.exc.InductorError", "LoweringException: expected a Pointwise", "LoweringException"),
+            raised(
+                "torch._inductor.exc.InductorError",
+                "LoweringException: expected a Pointwise",
+                "LoweringException",
+            ),
             id="the compiler fails before it comes to the error",
         ),
         pytest.param(
@@ -71,13 +75,15 @@ def test_the_user_s_error_stays_the_user_s(eager: dict[str, Any], compiled: dict
             id="the program wraps a failure of the compiler's",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_failure_of_the_compiler_s_is_not_hidden_by_the_user_s_error(
     eager: dict[str, Any], compiled: dict[str, Any]
 ) -> None:
     assert not same_meaning(eager, compiled)
 
 
-@pytest.mark.xfail(strict=True, reason="an error without a message is taken for every failure of the compiler's")
+@pytest.mark.xfail(
+    strict=True, reason="an error without a message is taken for every failure of the compiler's"
+)
 def test_an_error_without_a_message_does_not_hide_a_failure_of_the_compiler_s() -> None:
     assert not same_meaning(BARE, raised("torch._inductor.exc.InductorError", "LoweringException: no"))

@@ -17,7 +17,16 @@ INF, NAN = math.inf, math.nan
 F64, F32, F16, BF16 = torch.float64, torch.float32, torch.float16, torch.bfloat16
 C64 = torch.complex64
 FLOATS = (F64, F32, F16, BF16, torch.float8_e4m3fn, torch.float8_e5m2)
-INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64)  # fmt: skip
+INTEGERS = (
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+)
 EVERY = (*FLOATS, *INTEGERS, torch.bool, torch.complex64, torch.complex128)
 shapes = st.lists(st.integers(0, 3), max_size=3).map(tuple)
 
@@ -119,7 +128,9 @@ def test_one_complex_number_is_one_element_of_the_index() -> None:
     assert (found.index, found.magnitude, found.eager, found.compiled) == ((0, 1), 3.0, "2", "5")
 
 
-@pytest.mark.xfail(strict=True, reason="wrong real and imaginary parts are counted each: `2 of 2 elements` differ here")
+@pytest.mark.xfail(
+    strict=True, reason="wrong real and imaginary parts are counted each: `2 of 2 elements` differ here"
+)
 def test_one_complex_number_is_counted_once() -> None:
     assert compare(torch.tensor([1 + 1j, 2 + 2j]), torch.tensor([1 + 1j, 5 + 5j])).count == 1
 
@@ -159,7 +170,9 @@ def test_a_big_error_in_one_element_is_never_noise_without_evidence(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from((F64, F32, F16, BF16, torch.int32, C64)), shapes, st.integers(0, 99), st.integers(0, 99))
+@given(
+    st.sampled_from((F64, F32, F16, BF16, torch.int32, C64)), shapes, st.integers(0, 99), st.integers(0, 99)
+)
 def test_the_size_of_a_difference_does_not_depend_on_the_side(
     dtype: torch.dtype, shape: tuple[int, ...], one: int, other: int
 ) -> None:
@@ -202,7 +215,9 @@ def test_an_element_where_eager_happens_to_be_exact_may_be_off_by_what_is_usual(
     assert compare(eager, compiled, truth).noise
 
 
-@pytest.mark.xfail(strict=True, reason="the usual error is a root mean square, which one large error of eager's lifts")
+@pytest.mark.xfail(
+    strict=True, reason="the usual error is a root mean square, which one large error of eager's lifts"
+)
 def test_one_element_that_eager_has_badly_wrong_does_not_excuse_another() -> None:
     truth = tensor(1100.0, 1.0, dtype=F64)
     assert not compare(tensor(1000.0, 1.0), tensor(1000.0, 30.0), truth).noise
@@ -212,7 +227,9 @@ def test_an_overflow_of_eager_s_that_compiled_avoids_is_noise() -> None:
     assert compare(tensor(INF, dtype=F16), tensor(65000.0, dtype=F16), tensor(65010.0, dtype=F64)).noise
 
 
-@pytest.mark.xfail(strict=True, reason="where eager is special, every value of compiled's is `as close as eager`")
+@pytest.mark.xfail(
+    strict=True, reason="where eager is special, every value of compiled's is `as close as eager`"
+)
 @pytest.mark.parametrize(("eager", "compiled"), [(INF, -INF), (INF, 5.0), (NAN, 5.0)])
 def test_a_special_of_eager_s_does_not_excuse_a_value_far_from_float64(eager: float, compiled: float) -> None:
     assert not compare(tensor(eager), tensor(compiled), tensor(7e4, dtype=F64)).noise

@@ -73,7 +73,11 @@ STACK = """  File "/home/me/train.py", line 30, in main
 
 
 def test_the_line_of_a_step_is_the_innermost_one_outside_torch() -> None:
-    assert compat.last_frame(STACK) == {"file": "/home/me/net.py", "line": 8, "code": "return torch.ldexp(x, n)"}
+    assert compat.last_frame(STACK) == {
+        "file": "/home/me/net.py",
+        "line": 8,
+        "code": "return torch.ldexp(x, n)",
+    }
 
 
 def test_a_stack_of_torch_s_alone_names_its_first_line() -> None:
@@ -99,8 +103,14 @@ def test_a_switch_is_set_by_its_dotted_name(simdlen: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["torch._inductor.config.nope", "torch._inductor.config.cpp.nope", "torch._dynamo.config.a.b", "os.path.sep"]
-)  # fmt: skip
+    "name",
+    [
+        "torch._inductor.config.nope",
+        "torch._inductor.config.cpp.nope",
+        "torch._dynamo.config.a.b",
+        "os.path.sep",
+    ],
+)
 def test_an_unknown_switch_is_an_error_and_never_a_new_attribute(name: str) -> None:
     with pytest.raises(AttributeError):
         compat.set_switch(name, 1)
@@ -184,9 +194,15 @@ def test_a_compiled_function_is_found_with_its_settings() -> None:
     assert compat.uncompiled(torch.compile(add, **SETTINGS))[1] == SETTINGS
 
 
-@pytest.mark.xfail(strict=True, reason="uncompiled() reads only `dynamic` and `fullgraph`, so inductor is diagnosed in its place")
+@pytest.mark.xfail(
+    strict=True,
+    reason="uncompiled() reads only `dynamic` and `fullgraph`, so inductor is diagnosed in its place",
+)
 def test_a_compiled_module_is_found_with_its_backend() -> None:
-    assert compat.uncompiled(torch.compile(torch.nn.Linear(1, 1), backend="aot_eager"))[1]["backend"] == "aot_eager"
+    assert (
+        compat.uncompiled(torch.compile(torch.nn.Linear(1, 1), backend="aot_eager"))[1]["backend"]
+        == "aot_eager"
+    )
 
 
 def test_below_every_wrapper_is_the_user_s_function() -> None:

@@ -32,7 +32,9 @@ def test_each_element_moves_by_at_most_one_unit_and_many_do(dtype: torch.dtype) 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_specials_whole_numbers_and_the_largest_number_stay(dtype: torch.dtype) -> None:
     largest = torch.finfo(dtype).max
-    x = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -3.0, largest, -largest] * 20, dtype=dtype)
+    x = torch.tensor(
+        [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -3.0, largest, -largest] * 20, dtype=dtype
+    )
     before = x.clone()
     flavours.nudge([x], 1)
     torch.testing.assert_close(x, before, rtol=0, atol=0, equal_nan=True)
@@ -70,7 +72,9 @@ def test_what_is_not_floating_stays() -> None:
     assert torch.equal(sparse.to_dense(), fractions(torch.float32, 5))
 
 
-@pytest.mark.xfail(strict=True, raises=RuntimeError, reason="float8 has no inf to move towards, and the flavour is lost")
+@pytest.mark.xfail(
+    strict=True, raises=RuntimeError, reason="float8 has no inf to move towards, and the flavour is lost"
+)
 def test_a_program_with_8_bit_floats_can_be_nudged() -> None:
     x, y = fractions(torch.float32), fractions(torch.float32)
     flavours.nudge([torch.ones(2).to(torch.float8_e4m3fn), x], 1)
@@ -101,7 +105,9 @@ def in_float64(function: object, *args: torch.Tensor) -> torch.Tensor:
         ("cat", lambda x: torch.cat([x.half()[:1], x.half()[1:]]) * 3),
     ],
 )
-def test_the_result_is_exact_to_float64_also_where_the_program_asks_for_less(name: str, function: object) -> None:
+def test_the_result_is_exact_to_float64_also_where_the_program_asks_for_less(
+    name: str, function: object
+) -> None:
     x = torch.tensor([0.1, 0.7])
     exact = x.double() * 3
     result = in_float64(function, x)

@@ -104,7 +104,9 @@ def test_much_output_is_cut_and_holds_nobody_up() -> None:
     assert found["log"].endswith("xxx\nlast\n")
 
 
-@pytest.mark.xfail(strict=True, reason="text() has the first 64 KiB, and watch keeps only its last 60,000 characters")
+@pytest.mark.xfail(
+    strict=True, reason="text() has the first 64 KiB, and watch keeps only its last 60,000 characters"
+)
 def test_the_beginning_of_much_output_is_kept() -> None:
     assert shell("echo first; head -c 1000000 /dev/zero | tr '\\0' x")["log"].startswith("first\n")
 
@@ -152,7 +154,9 @@ def test_a_trial_ends_with_its_lab() -> None:
     assert found["seconds"] < 20
 
 
-@pytest.mark.parametrize(("status", "name"), [(9, "SIGKILL"), (11 | 0x80, "SIGSEGV"), (42, "SIG42"), (0, ""), (3 << 8, "")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("status", "name"), [(9, "SIGKILL"), (11 | 0x80, "SIGSEGV"), (42, "SIG42"), (0, ""), (3 << 8, "")]
+)
 def test_signals_have_names(status: int, name: str) -> None:
     assert keeper.signal_name(status) == name
 
@@ -162,4 +166,6 @@ def test_little_output_is_kept_whole_and_much_by_both_ends() -> None:
     output.add(b"a" * keeper.HEAD + b"b" * keeper.TAIL)
     assert "cut" not in output.text()
     output.add(b"c" * 10)
-    assert output.text() == "a" * keeper.HEAD + "\n... 10 bytes cut ...\n" + "b" * (keeper.TAIL - 10) + "c" * 10
+    assert (
+        output.text() == "a" * keeper.HEAD + "\n... 10 bytes cut ...\n" + "b" * (keeper.TAIL - 10) + "c" * 10
+    )

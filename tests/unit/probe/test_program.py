@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from torchtriage.probe import intercept, start
 from torchtriage.probe.program import BadTarget, Loaded, Target, load
 
 
@@ -76,7 +77,9 @@ def test_a_folder_with_a_main_is_run_as_a_script(folder: Path) -> None:
 
 
 def test_classes_of_a_script_belong_to_main(folder: Path) -> None:
-    (folder / "train.py").write_text("class Net: pass\nimport sys\nseen = getattr(sys.modules[Net.__module__], 'Net') is Net")
+    (folder / "train.py").write_text(
+        "class Net: pass\nimport sys\nseen = getattr(sys.modules[Net.__module__], 'Net') is Net"
+    )
     assert seen(target("train.py")) is True
 
 
@@ -190,18 +193,40 @@ def test_a_module_that_lacks_something_else_says_what_it_lacks(folder: Path) -> 
         target("net:f", "callable")
 
 
-@pytest.mark.xfail(strict=True, reason="`foobar`.startswith(`foo`): the module that is missing is not the one that was named")
+@pytest.mark.xfail(
+    strict=True, reason="`foobar`.startswith(`foo`): the module that is missing is not the one that was named"
+)
 def test_a_module_that_lacks_one_with_the_beginning_of_its_name_says_so_too(folder: Path) -> None:
     (folder / "foobar.py").write_text("import foo")
     with pytest.raises(ModuleNotFoundError, match="'foo'"):
         target("foobar:f", "callable")
 
 
-@pytest.mark.xfail(strict=True, raises=BadTarget, reason="a module of that name is in sys.modules, so the file is never read")
+@pytest.mark.xfail(
+    strict=True, raises=BadTarget, reason="a module of that name is in sys.modules, so the file is never read"
+)
 def test_a_file_that_is_called_like_a_module_in_use_is_the_file(folder: Path) -> None:
     (folder / "queue.py").write_text("def main(): return 7")
     assert isinstance(sys.modules["queue"], types.ModuleType)
     assert target("queue.py:main", "callable").run() == 7
+
+
+@pytest.mark.xfail(
+    strict=True, reason="start.run prints the whole description, a dict with the traceback in it"
+)
+def test_a_module_that_fails_while_it_is_imported_is_one_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "net.py").write_text("1 / 0")
+    said: list[dict[str, Any]] = []
+    monkeypatch.setattr(start, "Stage", lambda control, plan: types.SimpleNamespace(send=said.append))
+    monkeypatch.setattr(start, "rest", lambda stage: None)
+    monkeypatch.setattr(intercept, "_dispatcher", intercept.Passive())
+    start.run({"target": {"kind": "callable", "name": "net:f"}}, None)
+    (event,) = said
+    assert event["event"] == "bad-target"
+    assert "ZeroDivisionError: division by zero" in event["text"]
+    assert len(event["text"]) < 200
 
 
 def test_a_target_survives_json() -> None:

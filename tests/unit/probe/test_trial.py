@@ -85,7 +85,10 @@ def test_each_function_is_named_with_the_one_that_calls_it(net: Any, tmp_path: P
 
 
 def test_a_call_that_raises_has_its_tree_up_to_there(net: Any, tmp_path: Path) -> None:
-    assert [name for _, name, _ in tree_of(net.helper, tmp_path, None)] == ["users_net:helper", "users_net:double"]
+    assert [name for _, name, _ in tree_of(net.helper, tmp_path, None)] == [
+        "users_net:helper",
+        "users_net:double",
+    ]
 
 
 def test_functions_without_a_name_to_replace_are_left_out(tmp_path: Path) -> None:

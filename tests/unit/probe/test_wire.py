@@ -82,7 +82,9 @@ def test_a_message_of_almost_the_limit_is_not_cut(ends: tuple[socket, socket]) -
     assert wire.receive(theirs) == (message, [])
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="what is still too long is cut in the middle of its JSON")
+@pytest.mark.xfail(
+    strict=True, raises=ValueError, reason="what is still too long is cut in the middle of its JSON"
+)
 @pytest.mark.parametrize(
     "message",
     [
@@ -90,7 +92,9 @@ def test_a_message_of_almost_the_limit_is_not_cut(ends: tuple[socket, socket]) -
         pytest.param({str(n): "日" * 4000 for n in range(8)}, id="eight fields that are not ASCII"),
     ],
 )
-def test_a_message_that_stays_too_long_is_never_split(ends: tuple[socket, socket], message: dict[str, Any]) -> None:
+def test_a_message_that_stays_too_long_is_never_split(
+    ends: tuple[socket, socket], message: dict[str, Any]
+) -> None:
     ours, theirs = ends
     wire.send(ours, message)
     assert wire.receive(theirs) is not None

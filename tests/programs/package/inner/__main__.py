@@ -7,4 +7,4 @@ from ..model import main
 
 if __name__ == "__main__":
     main()
-    print(json.dumps([__name__, __package__, __spec__.name, __file__, sys.argv]))
+    print(json.dumps([__name__, __package__, __spec__.name, __file__, sys.argv]), flush=True)
