@@ -113,7 +113,7 @@ def own_cell(facts: Facts, own: Own) -> dict[tuple[str, str], Outcome]:
 def call_of_failure(outcome: Outcome) -> int | None:
     """The call at which the region itself fails; None where it is fine, or fails in the program after it."""
     if isinstance(outcome, Differs):
-        return outcome.differences[0].call
+        return None if outcome.differences[0].later else outcome.differences[0].call
     if isinstance(outcome, MissingException) or (isinstance(outcome, Raised) and outcome.phase != "program"):
         return outcome.call
     return None

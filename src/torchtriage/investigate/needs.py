@@ -30,7 +30,7 @@ def find(lab: Asks, facts: Facts, suspect: Suspect) -> Needs:
     call = getattr(outcome, "call", None)
     if isinstance(outcome, Differs):
         call = outcome.differences[0].call
-    after_region = isinstance(outcome, Raised) and outcome.phase == "program"
+    after_region = (isinstance(outcome, Raised) and outcome.phase == "program") or is_later(outcome)
     stop = None if after_region or suspect.counts or suspect.slow else call
     whole = dataclasses.replace(
         suspect.request, stop=stop, flavours=ALL_FLAVOURS if stop is not None else ("eager",)
@@ -75,6 +75,11 @@ def read(suspect: Suspect, answers: dict[str, Outcome], whole: Request, alone: R
         words.append("backward")
         remarks.append("only the backward fails")
     return Needs(tuple(dict.fromkeys(words)), tuple(dict.fromkeys(remarks)), short)
+
+
+def is_later(outcome: Outcome) -> bool:
+    """Whether the difference shows only at the end of the program."""
+    return isinstance(outcome, Differs) and outcome.differences[0].later
 
 
 def may_be_flaky(outcome: Outcome) -> bool:

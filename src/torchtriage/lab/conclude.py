@@ -44,6 +44,7 @@ def conclude(
     judged: Mapping[int, Mapping[str, Any]],
     eager_end: Mapping[str, Any] | None,
     settled: Sequence[int] = (),
+    ends: Sequence[Mapping[str, Any]] = (),
 ) -> Outcome:
     """`ended` is the keeper's report, `judged` the judge's by call, `eager_end` how the eager run ended."""
     measures = measures_of(ended, events)
@@ -67,6 +68,9 @@ def conclude(
     outcome = of_process(ended, events) or of_end(events, eager_end, judged)
     if outcome is not None:
         return replace(outcome, measures=measures, log=log)
+    if ends and not measures.rng_used:
+        last = max((e["call"] for e in events if e["event"] == "call"), default=0)
+        return Differs(measures, log, tuple(Difference(call=last, **d) for d in ends))
     return Same(measures, log, tuple(noise), both)
 
 

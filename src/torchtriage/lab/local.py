@@ -107,6 +107,7 @@ class LocalLab:
             "compile_target": self.target.get("compile_target", False),
             "max_calls": self.options.max_calls,
             "max_holders": 0 if self.rerun else 8,
+            "end_file": str(self.scratch / "end.pt"),
             "env": {"TORCHINDUCTOR_CACHE_DIR": str(self.options.store)},
         }
         stage = Stage(request, self.scratch / "stage", self.env, self.options.python, self.live)
@@ -169,7 +170,9 @@ class LocalLab:
         settled: set[int] = set(request.settled)
         outcome = self.execute(request, settled)
         for _ in range(4):
-            if not isinstance(outcome, Differs) or outcome.differences[0].call in self.well_known(request):
+            if not isinstance(outcome, Differs) or outcome.differences[0].later:
+                return outcome
+            if outcome.differences[0].call in self.well_known(request):
                 return outcome
             call = outcome.differences[0].call
             closer = dataclasses.replace(request, stop=call, flavours=ALL_FLAVOURS, time_step=False)
@@ -252,16 +255,18 @@ class LocalLab:
 
     def truth(self, call: int, stage: Stage) -> str:
         """Folder of the eager references of a call, made once."""
+        return self.once((call, ""), lambda: self.make_truth(call, stage))
+
+    def once(self, key: tuple[int, str], make: Callable[[], str]) -> str:
+        """What `make` returns, made by the first who asks; the others wait."""
         with self._truth_lock:
-            future = self._truths.get((call, ""))
+            future = self._truths.get(key)
+            mine = future is None
             if future is None:
-                future = self._truths[(call, "")] = Future()
-                mine = True
-            else:
-                mine = False
+                future = self._truths[key] = Future()
         if mine:
             try:
-                future.set_result(self.make_truth(call, stage))
+                future.set_result(make())
             except BaseException as error:
                 future.set_exception(error)
         return future.result()
@@ -278,6 +283,26 @@ class LocalLab:
             return str(folder)
         for flavour in ALL_FLAVOURS[:4]:
             self.fresh({**job, "flavours": [flavour]}, call, folder, self.env)
+        return str(folder)
+
+    def compare_ends(self, folder: Path, stage: Stage) -> list[dict[str, Any]]:
+        """Gross differences in what the whole program left behind, beyond those that a nudged eager run shows."""
+        end, eager = folder / "end.pt", self.scratch / "end.pt"
+        if self.rerun or not end.exists() or not eager.exists():
+            return []
+        others = [os.path.join(self.trajectory(flavour, stage), "end.pt") for flavour in ("again", "ulp1")]
+        reply = stage.ask_judge({"kind": "end", "eager": str(eager), "trial": str(end), "others": others})
+        return list(reply.get("differences", ()))
+
+    def trajectory(self, flavour: str, stage: Stage) -> str:
+        """Folder of a further eager run of the whole program from its first call, made once."""
+        return self.once((-1, flavour), lambda: self.make_trajectory(flavour, stage))
+
+    def make_trajectory(self, flavour: str, stage: Stage) -> str:
+        folder = self.scratch / "trajectory" / flavour
+        folder.mkdir(parents=True, exist_ok=True)
+        job = {"kind": "trajectory", "flavour": flavour, "folder": str(folder)}
+        stage.trial(0, {**job, "seconds": self.options.stage_seconds, "bytes": self.options.trial_bytes})
         return str(folder)
 
     def new_folder(self) -> Path:
@@ -299,5 +324,6 @@ class LocalLab:
         if errors:
             return Inconclusive(reason=f"the comparison failed: {errors[0][-1500:]}")
         survey = stage.survey
+        ends = self.compare_ends(folder, stage)
         eager_end = {"exception": survey.exception, "exit": survey.exit} if not survey.truncated else None
-        return conclude(ended, events, judged, eager_end, sorted(settled))
+        return conclude(ended, events, judged, eager_end, sorted(settled), ends)

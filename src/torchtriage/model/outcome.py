@@ -30,6 +30,8 @@ class Difference:
     detail: str
     """For a person: by how much, at which index, or which metadata."""
     magnitude: float = 0.0
+    later: bool = False
+    """Seen at the end of the program, not in what the call itself returned."""
     noise: bool = False
     """True when eager's own noise, or a float64 run, accounts for it."""
     why_noise: str = ""

@@ -7,7 +7,7 @@ fields of `model.outcome.Difference`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -51,6 +51,34 @@ def compare_records(eager: Record, compiled: Record, flavours: Mapping[str, Reco
         if again is not None and (group, path) in again:
             continue
         found += unexpected(leaf)
+    return found
+
+
+GROSS = 0.01
+"""Relative error from which what a whole program left behind is called different."""
+CHAOS = 20.0
+"""How much more than a nudge of one unit in the last place at the first call."""
+
+
+def compare_ends(eager: Record, compiled: Record, nudged: Sequence[Record]) -> list[Found]:
+    """Tensors that differ grossly when the program has ended: rounding grows over many steps, and is not meant."""
+    found = []
+    ours, others = index(compiled), [index(record) for record in nudged]
+    for key, leaf in index(eager).items():
+        mate = ours.get(key)
+        rivals = [table[key] for table in others if key in table]
+        if mate is None or not rivals or set(mate.get("parts", ())) != set(leaf["parts"]):
+            continue
+        for name, part in leaf["parts"].items():
+            if not part.dtype.is_floating_point or mate["parts"][name].shape != part.shape:
+                continue
+            error = noise.relative_error(part, mate["parts"][name])
+            swing = max(noise.relative_error(part, rival["parts"].get(name, part)) for rival in rivals)
+            if error > GROSS and error > CHAOS * swing:
+                aspect = "grad" if leaf["path"].endswith(".grad") else state_aspect(leaf)
+                detail = f"differs from eager when the program has ended, by {error:.2g} of its size"
+                found.append(difference(leaf, aspect, detail, magnitude=error, later=True))
+                break
     return found
 
 

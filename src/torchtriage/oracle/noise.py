@@ -181,5 +181,17 @@ def rms(errors: torch.Tensor) -> float:
     return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
 
 
+def relative_error(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Size of the difference over the size of `a`; infinite where specials differ."""
+    if a.shape != b.shape:
+        return float("inf")
+    x, y = as_real(a), as_real(b)
+    apart = distance(x, y)
+    if not bool(torch.isfinite(apart).all()):
+        return float("inf")
+    size = rms(finite_abs(x))
+    return rms(apart) / size if size else float(rms(apart) > 0)
+
+
 def number(tensor: torch.Tensor, flat: int) -> str:
     return f"{float(tensor.reshape(-1)[flat]):.6g}"

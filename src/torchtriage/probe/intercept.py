@@ -24,6 +24,8 @@ class Settings:
     """The arguments that the program gave to torch.compile (or torch._dynamo.optimize)."""
 
     arguments: dict[str, Any] = field(default_factory=dict)
+    site: tuple[str, int, int] = ("", 0, 0)
+    """File, line and bytecode offset of the program's call of torch.compile."""
 
     @property
     def dynamic(self) -> bool | None:
@@ -52,10 +54,15 @@ class Region:
         """What torch.compile returned."""
         self.compiled: dict[Any, Callable[..., Any]] = {}
         self.name, self.file, self.line = describe(function)
+        if self.file.startswith(compat.torch_root()) and settings.site[0]:
+            self.file, self.line, _ = (
+                settings.site
+            )  # a module of torch.nn: the user's line is where it is compiled
 
     @property
     def key(self) -> str:
-        return f"{self.name}@{self.file}:{self.line}"
+        """The same for every object that one place of the program compiles."""
+        return f"{self.name}@{self.file}:{self.line}/{self.settings.site[1]}.{self.settings.site[2]}"
 
 
 class Dispatcher(Protocol):
@@ -141,17 +148,27 @@ def _compile(model: Any = None, **arguments: Any) -> Any:
         return _real["compile"](model, **arguments)
     if model is None:
         return functools.partial(_compile_decorator, arguments)
-    settings = Settings({k: dict(v) if isinstance(v, dict) else v for k, v in arguments.items()})
-    with _pending(settings):
+    with _pending(settings_of(arguments)):
         return _real["compile"](model, **arguments)
+
+
+def settings_of(arguments: dict[str, Any]) -> Settings:
+    """The arguments as they were (torch.compile pops from its options), and where the program gave them."""
+    return Settings({k: dict(v) if isinstance(v, dict) else v for k, v in arguments.items()}, site())
+
+
+def site() -> tuple[str, int, int]:
+    frame: Any = sys._getframe(1)
+    while frame is not None and compat.is_torch_module(frame.f_globals.get("__name__", "")):
+        frame = frame.f_back
+    return (frame.f_code.co_filename, frame.f_lineno, frame.f_lasti) if frame is not None else ("", 0, 0)
 
 
 functools.update_wrapper(_compile, torch.compile, updated=())
 
 
 def _compile_decorator(arguments: dict[str, Any], model: Any) -> Any:
-    settings = Settings({k: dict(v) if isinstance(v, dict) else v for k, v in arguments.items()})
-    with _pending(settings):
+    with _pending(settings_of(arguments)):
         return _real["compile"](model, **arguments)
 
 
@@ -163,7 +180,7 @@ def _optimize(*args: Any, **kwargs: Any) -> Any:
     elif compat.is_fully_eager(sys._getframe(1).f_globals.get("__name__", "")):
         settings = None
     else:
-        settings = Settings({**({"backend": args[0]} if args else {}), **kwargs})
+        settings = settings_of({**({"backend": args[0]} if args else {}), **kwargs})
     if settings is not None and isinstance(context, compat.context_class()):
         context._torchtriage_settings = settings  # type: ignore[attr-defined]
     return context

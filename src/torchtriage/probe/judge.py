@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from torchtriage.oracle.compare import compare_records
+from torchtriage.oracle.compare import compare_ends, compare_records
 from torchtriage.oracle.exceptions import same_meaning
 from torchtriage.probe import capture, flavours, keeper, wire
 from torchtriage.probe.perform import grad_path
@@ -30,13 +30,25 @@ def serve(lab: socket.socket) -> None:
             os._exit(0)
         request, _ = message
         try:
-            reply = judge(request["reference"], request["trial"], request.get("backward_died", False))
+            if request.get("kind") == "end":
+                reply = judge_end(request["eager"], request["trial"], request["others"])
+            else:
+                reply = judge(request["reference"], request["trial"])
         except Exception:
             reply = {"error": traceback.format_exc()[-4000:]}
         wire.send(lab, reply)
 
 
-def judge(reference: str, trial: str, backward_died: bool = False) -> dict[str, Any]:
+def judge_end(eager: str, trial: str, others: list[str]) -> dict[str, Any]:
+    """Compare what two runs of the whole program left behind."""
+    ours, theirs = read(trial), read(eager)
+    rivals = [record for path in others if (record := read(path)) is not None]
+    if ours is None or theirs is None or not rivals or ours["calls"] != theirs["calls"]:
+        return {"differences": []}
+    return {"differences": compare_ends(theirs, ours, rivals)[:MOST]}
+
+
+def judge(reference: str, trial: str) -> dict[str, Any]:
     """Compare one call. `reference` is a folder of eager references, `trial` the file of the compiled record."""
     eager = read(os.path.join(reference, "eager.pt"))
     compiled = read(trial)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from torchtriage.probe import capture, compat, exceptions, flavours, keeper
+from torchtriage.probe import capture, compat, exceptions, flavours, keeper, walk
 from torchtriage.probe.intercept import Region
 
 
@@ -122,6 +122,17 @@ class Call:
             except BaseException:
                 return
             self.backward(result, grad_path(path))
+
+
+def record_end(path: str, region: Region, args: tuple[Any, ...], kwargs: dict[str, Any], calls: int) -> None:
+    """Write down the tensors that the last call can reach, as the program leaves them. Never raises."""
+    try:
+        found = walk.leaves(roots_of(region, args, kwargs))
+        tensors = [leaf for leaf in found if isinstance(leaf.value, torch.Tensor)]
+        leaves = [capture.leaf_record(leaf.path, leaf.value, "state") for leaf in tensors]
+        capture.save({"status": "returned", "calls": calls, "leaves": leaves}, path)
+    except Exception:
+        traceback.print_exc()
 
 
 def grad_path(path: str) -> str:

@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from torchtriage.probe import compat, exceptions, intercept, keeper, walk, wire
+from torchtriage.probe import compat, exceptions, flavours, intercept, keeper, walk, wire
 from torchtriage.probe.intercept import Region
-from torchtriage.probe.perform import Call
+from torchtriage.probe.perform import Call, record_end, roots_of
 from torchtriage.probe.trial import Job, StopTrial, Trial, make_references
 
 EARLY = 3
@@ -34,6 +34,8 @@ class Plan:
     max_calls: int = 64
     max_seconds: float = 60.0
     max_holders: int = 8
+    end_file: str = ""
+    """Where to record the state that the last call can reach, once the program has ended."""
     start: int | None = None
     """Rerun mode: become the trial `job` at this call instead of forking."""
     job: dict[str, Any] = field(default_factory=dict)
@@ -56,6 +58,8 @@ class Stage:
         self.holders: int = 0
         self.signatures: set[tuple[str, str]] = set()
         self.trial: Trial | None = None
+        self.last: tuple[Region, tuple[Any, ...], dict[str, Any]] | None = None
+        self.trajectory = False
 
     def send(self, message: dict[str, Any], *descriptors: int) -> None:
         if self.control is not None and os.getpid() == self.pid:
@@ -88,6 +92,7 @@ class Stage:
             job = self.hold(number)
             if job is not None:
                 return self.become(number, job, region, args, kwargs)
+        self.last = (region, args, kwargs)
         start = time.perf_counter()
         raised: BaseException | None = None
         try:
@@ -157,6 +162,8 @@ class Stage:
                 os.path.join(folder, "events.jsonl"), {"event": "end", "stopped": True, "measures": {}}
             )
             leave()
+        if plain.get("kind") == "trajectory":
+            return self.follow(plain, region, args, kwargs)
         if plain.get("kind") == "tree":
             from torchtriage.probe import tree
 
@@ -170,6 +177,17 @@ class Stage:
             leave()
         intercept.set_dispatcher(self.trial)
         return self.trial.call(region, args, kwargs)
+
+    def follow(
+        self, plain: dict[str, Any], region: Region, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Go on in eager mode to the program's end, from a state that was moved by one unit in the last place."""
+        self.trajectory, self.plan.max_holders = True, 0
+        self.plan.end_file = os.path.join(plain["folder"], "end.pt")
+        if plain["flavour"].startswith("ulp"):
+            flavours.nudge(flavours.tensors(roots_of(region, args, kwargs)), int(plain["flavour"][3:]))
+        self.last = (region, args, kwargs)
+        return region.function(*args, **kwargs)
 
 
 def hold_call(lab: socket.socket) -> dict[str, Any]:
@@ -253,6 +271,10 @@ def run_program(stage: Stage, run: Any) -> None:
             traceback.print_exc()
     if stage.trial is not None:
         stage.trial.finish(error)
+        leave()
+    if stage.plan.end_file and stage.last is not None and error is None:
+        record_end(stage.plan.end_file, *stage.last, stage.count)
+    if stage.trajectory:
         leave()
     if os.getpid() != stage.pid:  # a process that the program forked itself
         os._exit(1 if error else 0)

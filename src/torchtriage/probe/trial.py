@@ -17,7 +17,7 @@ import torch
 from torchtriage.model.variant import OWN, Variant
 from torchtriage.probe import compat, exceptions, intercept, wire
 from torchtriage.probe.intercept import Region
-from torchtriage.probe.perform import Call, grad_path, in_fork
+from torchtriage.probe.perform import Call, grad_path, in_fork, record_end
 
 REFERENCE_SECONDS = 60.0
 
@@ -73,6 +73,7 @@ class Trial:
         self.limits: list[compat.StepLog] = []
         self.main = threading.get_ident()
         self.pid = os.getpid()
+        self.last: tuple[Region, tuple[Any, ...], dict[str, Any]] | None = None
         self.disabled_regions: set[str] = set()
         self.notes: list[dict[str, Any]] = []
         self.repeated: tuple[int, str, int] = (0, "", 0)
@@ -135,6 +136,7 @@ class Trial:
         stop = self.job.stop
         if stop is not None and number > stop:
             raise StopTrial
+        self.last = (region, args, kwargs)
         self.depth.value = 1
         try:
             if number != stop and number >= self.job.compare and str(number) not in self.job.truths:
@@ -216,6 +218,8 @@ class Trial:
 
     def finish(self, error: BaseException | None) -> None:
         """Write what was counted. `error` is what the program ended with."""
+        if error is None and self.last is not None:
+            record_end(os.path.join(self.job.folder, "end.pt"), *self.last, self.number)
         ended: dict[str, Any] = {"stopped": isinstance(error, StopTrial)}
         if error is not None and not isinstance(error, StopTrial):
             ended["exception"] = exceptions.describe(error)
