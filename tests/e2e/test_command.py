@@ -89,9 +89,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("what", BAD_INPUT)
-def test_bad_input_gets_one_line_and_status_2(
-    diagnose: Callable[..., Any], work: Path, what: str
-) -> None:
+def test_bad_input_gets_one_line_and_status_2(diagnose: Callable[..., Any], work: Path, what: str) -> None:
     args, words = BAD_INPUT[what]
     for name, text in FILES.items():
         (work / name).write_text(text)

@@ -57,9 +57,7 @@ def call_of(lab: LocalLab, name: str) -> int:
         ("close-raise", "raises:ValueError"),
     ],
 )
-def test_a_compiled_call_that_ends_its_process_is_an_outcome(
-    lab: LocalLab, name: str, expected: str
-) -> None:
+def test_a_compiled_call_that_ends_its_process_is_an_outcome(lab: LocalLab, name: str, expected: str) -> None:
     call = call_of(lab, name)
     outcome = compile_only(lab, name, stop=call)
     assert label(outcome) == expected
@@ -74,7 +72,8 @@ def test_what_a_call_does_to_the_output_is_no_failure(lab: LocalLab, name: str) 
 
 
 @pytest.mark.xfail(
-    strict=True, reason="probe/stage.py run_program: traceback.print_exc() raises once stderr is closed: exited:1"
+    strict=True,
+    reason="probe/stage.py run_program: traceback.print_exc() raises once stderr is closed: exited:1",
 )
 def test_a_program_that_then_cannot_print_has_raised(lab: LocalLab) -> None:
     outcome = compile_only(lab, "close")
@@ -92,7 +91,8 @@ def test_memory_beyond_the_limit_is_an_outcome(tmp_path: Path, store: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "phase"), [("hang", "run"), ("stop", "run"), ("compile:hang", "compile"), ("compile:wait", "compile")]
+    ("name", "phase"),
+    [("hang", "run"), ("stop", "run"), ("compile:hang", "compile"), ("compile:wait", "compile")],
 )
 def test_a_hang_is_a_timeout_that_says_where(lab: LocalLab, name: str, phase: str) -> None:
     call = call_of(lab, name)

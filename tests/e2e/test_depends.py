@@ -27,7 +27,11 @@ def test_a_second_call_fails_after_the_first_and_not_alone(
 ) -> None:
     lab = open_lab("depends.py", what)
     whole, alone, healthy = lab.run(
-        [Request(variant), Request(variant, start=1, stop=1), Request(Variant(backend="eager", dynamic=False))]
+        [
+            Request(variant),
+            Request(variant, start=1, stop=1),
+            Request(Variant(backend="eager", dynamic=False)),
+        ]
     )
     assert label(whole) == "differs:value"
     assert whole.differences[0].call == 1
@@ -35,6 +39,11 @@ def test_a_second_call_fails_after_the_first_and_not_alone(
     assert label(healthy) == "same" or what == "late-hook"  # there every backend keeps the old code
 
 
+@pytest.mark.xfail(
+    strict=True,
+    reason="caches=True has no effect: TORCHINDUCTOR_FX_GRAPH_CACHE=0 and _AUTOGRAD_CACHE=0 in the stage's environment "
+    "are env_name_force, which beats what turn_caches_on sets",
+)
 def test_a_stale_cache_entry_shows_only_with_the_caches_on(open_lab: Callable[..., LocalLab]) -> None:
     lab = open_lab("depends.py", "caches")
     cached, plain = lab.run([Request(Variant(caches=True)), Request()])
@@ -79,6 +88,7 @@ def test_a_wrong_value_in_the_twelfth_call_is_found(open_lab: Callable[..., Loca
     assert outcome.differences[0].call == 11
 
 
+@LATE
 def test_an_exception_in_the_twelfth_call_is_found(open_lab: Callable[..., LocalLab]) -> None:
     lab = open_lab("depends.py", "raises-in-twelfth-call")
     outcome = lab.run_one(Request())

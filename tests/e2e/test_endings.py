@@ -48,7 +48,10 @@ def test_a_program_that_fails_in_eager_mode_gets_its_error_and_status_2(
 @pytest.mark.parametrize(
     "way",
     [
-        "sys-exit-0", "sys-exit-3", "sys-exit-text", "raise-after",
+        "sys-exit-0",
+        "sys-exit-3",
+        "sys-exit-text",
+        "raise-after",
         pytest.param("os-exit-0", marks=EXIT_AFTER),
         pytest.param("os-exit-3", marks=EXIT_AFTER),
     ],

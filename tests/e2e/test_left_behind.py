@@ -31,7 +31,11 @@ def listing(folder: Path) -> dict[str, tuple[int, int]]:
 @pytest.fixture
 def homes(tmp_path: Path) -> dict[str, str]:
     """A home, a folder for temporary files and an Inductor cache of the user's, each with something in it."""
-    places = {"HOME": tmp_path / "home", "TMPDIR": tmp_path / "tmp", "TORCHINDUCTOR_CACHE_DIR": tmp_path / "inductor"}
+    places = {
+        "HOME": tmp_path / "home",
+        "TMPDIR": tmp_path / "tmp",
+        "TORCHINDUCTOR_CACHE_DIR": tmp_path / "inductor",
+    }
     for folder in places.values():
         folder.mkdir()
         (folder / "mine").write_text("mine")
@@ -70,6 +74,12 @@ def test_the_default_cache_of_the_user_is_not_made(
     before = {name: listing(Path(folder)) for name, folder in homes.items()}
     lab = open_lab("small_bug.py")
     inductor = Variant(backend="inductor")
-    outcomes = lab.run([Request(inductor), Request(Variant(backend="inductor", caches=True)), Request(inductor, observe=True)])
+    outcomes = lab.run(
+        [
+            Request(inductor),
+            Request(Variant(backend="inductor", caches=True)),
+            Request(inductor, observe=True),
+        ]
+    )
     assert [label(outcome) for outcome in outcomes] == ["differs:value"] * 3
     assert {name: listing(Path(folder)) for name, folder in homes.items()} == before

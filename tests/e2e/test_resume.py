@@ -40,7 +40,16 @@ def trials(runs: Path) -> dict[str, tuple[str, float]]:
 
 def without_times(report: dict[str, Any]) -> Any:
     """The report without what may differ from run to run: times, and the folder of the run."""
-    names = {"seconds", "started", "run_folder", "command", "step_time_ratio", "ratio_against", "peak_bytes", "cells"}
+    names = {
+        "seconds",
+        "started",
+        "run_folder",
+        "command",
+        "step_time_ratio",
+        "ratio_against",
+        "peak_bytes",
+        "cells",
+    }
 
     def strip(value: Any) -> Any:
         if isinstance(value, dict):

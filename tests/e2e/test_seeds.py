@@ -25,10 +25,6 @@ def test_a_forked_trial_draws_the_same_numbers(open_lab: Callable[..., LocalLab]
     assert ast.literal_eval(again.log.splitlines()[-1]) == expected
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="rerun mode compares with references of another process, although the digest says that inputs differ",
-)
 def test_a_program_without_seeds_is_no_false_alarm_when_rerun(open_lab: Callable[..., LocalLab]) -> None:
     lab = open_lab("seeds.py", "unseeded", mode="rerun")
     assert label(lab.run_one(Request(stop=0))) in ("same", "inconclusive")

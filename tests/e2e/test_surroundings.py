@@ -72,10 +72,12 @@ THREAD = pytest.mark.xfail(
     strict=True, reason="a prefetching thread does not live in a forked trial, which waits for ever: timeout"
 )
 WORKER = pytest.mark.xfail(
-    strict=True, reason="calls in another thread than the main one are not seen: 'compiles step but never calls it'"
+    strict=True,
+    reason="calls in another thread than the main one are not seen: 'compiles step but never calls it'",
 )
 BACKEND = pytest.mark.xfail(
-    strict=True, reason="diagnose() of a compiled model forgets its backend, mode and options: none instead of bug"
+    strict=True,
+    reason="diagnose() of a compiled model forgets its backend, mode and options: none instead of bug",
 )
 LOADERS = """
 import sys, torch
@@ -163,7 +165,15 @@ def test_a_loader_with_two_workers_gives_trials_the_program_s_batches(
         assert outcome.measures.calls_seen == 8
 
 
-@pytest.mark.parametrize("kind", [pytest.param("prefetch", marks=THREAD), pytest.param("pool-prefetch", marks=THREAD), "both", "background"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("prefetch", marks=THREAD),
+        pytest.param("pool-prefetch", marks=THREAD),
+        "both",
+        "background",
+    ],
+)
 def test_a_program_with_threads_is_the_same(
     open_lab: Callable[..., LocalLab], tmp_path: Path, kind: str
 ) -> None:
@@ -202,7 +212,10 @@ print(json.dumps({"kind": found.kind, "region": found.symptom.region if found.sy
 """
 
 
-@pytest.mark.parametrize(("given", "kind", "own"), [pytest.param("wrong", "bug", "differs:value", marks=BACKEND), ("plain", "none", "same")])
+@pytest.mark.parametrize(
+    ("given", "kind", "own"),
+    [pytest.param("wrong", "bug", "differs:value", marks=BACKEND), ("plain", "none", "same")],
+)
 def test_a_live_model_can_be_the_target(
     work: Path, environment: dict[str, str], tmp_path: Path, given: str, kind: str, own: str
 ) -> None:

@@ -16,7 +16,8 @@ from torchtriage.model.variant import Variant
 
 pytestmark = pytest.mark.e2e
 METHOD = pytest.mark.xfail(
-    strict=True, reason="a compiled method of a module that is not forward is called forward, at forward's line"
+    strict=True,
+    reason="a compiled method of a module that is not forward is called forward, at forward's line",
 )
 UNSEEN = pytest.mark.xfail(strict=True, reason="torch.compiler.compile is taken for torch's own business")
 

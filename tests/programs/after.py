@@ -20,7 +20,6 @@ if WHERE == "double-backward":  # a gradient penalty: AOTAutograd has no double 
     print("penalty", penalty.item())
 
 if WHERE == "in-place":  # the caller goes on with the output in place
-    from functools import partial
 
     class Frozen(torch.autograd.Function):
         @staticmethod
@@ -56,14 +55,16 @@ if WHERE == "optimizer":  # gradients come, but the step cannot use them
 
     def check():
         if getattr(model[0], "touched", False):
-            raise RuntimeError("sparse gradients are not supported")
+            raise RuntimeError("sparse gradients are not supported")  # here
 
     features(torch.randn(5, 3)).sum().backward()
-    optimizer.step()  # here
+    optimizer.step()
     print("stepped")
 
 if WHERE == "exits":  # the program looks at the result and gives up
-    features = torch.compile(model, backend=lambda graph, inputs: lambda *args: [v * float("nan") for v in graph(*args)])
+    features = torch.compile(
+        model, backend=lambda graph, inputs: lambda *args: [v * float("nan") for v in graph(*args)]
+    )
     with torch.no_grad():
         y = features(torch.randn(5, 3))
     if y.isnan().any():

@@ -43,7 +43,8 @@ print(
         type(model).__name__ == "OptimizedModule",
         model._orig_mod is net,
         list(model.state_dict()) == ["_orig_mod.count", "_orig_mod.linear.weight", "_orig_mod.linear.bias"]
-        or sorted(model.state_dict()) == ["_orig_mod.count", "_orig_mod.linear.bias", "_orig_mod.linear.weight"],
+        or sorted(model.state_dict())
+        == ["_orig_mod.count", "_orig_mod.linear.bias", "_orig_mod.linear.weight"],
         [p is q for p, q in zip(model.parameters(), net.parameters(), strict=True)] == [True, True],
         model.extra() == "extra",
         net.training is False,

@@ -2,7 +2,6 @@
 
 import random
 import sys
-import uuid
 
 import numpy
 import torch

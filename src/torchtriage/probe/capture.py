@@ -283,25 +283,37 @@ def sources(before: State, versions: dict[str, int]) -> list[tuple[str, torch.Te
     return found
 
 
-def leaves_above(before: State) -> list[tuple[str, torch.Tensor]]:
-    """Leaf tensors from which the inputs were computed, before the call."""
-    found: list[tuple[str, torch.Tensor]] = []
-    for path, (value, _) in before.items():
-        if isinstance(value, torch.Tensor) and value.grad_fn is not None:
-            queue, seen = [value.grad_fn], set[Any]()
-            while queue and len(seen) < 2000:
-                node = queue.pop(0)
-                if node is None or node in seen:
-                    continue
-                seen.add(node)
-                if hasattr(node, "variable"):
-                    found.append((f"{path}<leaf {len(found)}>", node.variable))
-                queue += [parent for parent, _ in node.next_functions]
+def leaves_above(before: State) -> dict[str, list[tuple[str, torch.Tensor]]]:
+    """path of an input -> the leaf tensors from which it was computed, before the call.
+
+    Leaves are named by their content: what lies between them and the input may itself have been compiled, so
+    their order says nothing.
+    """
+    return {
+        path: [
+            (f"{path}<leaf {tuple(leaf.shape)} {checksum(leaf):08x}>", leaf)
+            for leaf in leaves_of(value.grad_fn)
+        ]
+        for path, (value, _) in before.items()
+        if isinstance(value, torch.Tensor) and value.grad_fn is not None
+    }
+
+
+def leaves_of(root: Any) -> list[torch.Tensor]:
+    found, queue, seen = [], [root], set[Any]()
+    while queue and len(seen) < 2000:
+        node = queue.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.append(node.variable)
+        queue += [parent for parent, _ in node.next_functions]
     return found
 
 
 def gradients(
-    result: Any, before: State, versions: dict[str, int], above: list[tuple[str, torch.Tensor]]
+    result: Any, before: State, versions: dict[str, int], above: dict[str, list[tuple[str, torch.Tensor]]]
 ) -> list[Record]:
     """Gradients of every input and parameter from one backward with fixed cotangents.
 
@@ -310,7 +322,9 @@ def gradients(
     outputs = differentiable(result, before, versions)
     inputs = sources(before, versions)
     known = {id(tensor) for _, tensor in inputs}
-    inputs += [(path, tensor) for path, tensor in above if id(tensor) not in known]
+    for path, leaves in above.items():
+        if mutated(path, before, versions):
+            inputs += [(name, leaf) for name, leaf in leaves if id(leaf) not in known]
     if not outputs or not inputs:
         return []
     cotangents = [cotangent(path, tensor, n) for n, (path, tensor) in enumerate(outputs)]

@@ -53,7 +53,7 @@ class Call:
         self.roots = roots_of(region, args, kwargs)
         self.before = capture.state_of(self.roots)
         self.versions = capture.versions_of(self.before)
-        self.above = capture.leaves_above(self.before) if torch.is_grad_enabled() else []
+        self.above = capture.leaves_above(self.before) if torch.is_grad_enabled() else {}
         self.names = storage_names(self.before)
         self.rng = capture.rng_mark()
 
