@@ -33,7 +33,7 @@ def schema_problems(report: dict[str, Any]) -> list[str]:
 def test_json_on_stdout_is_all_there_is_and_status_0_says_that_nothing_was_found(
     diagnose: Callable[..., Any],
 ) -> None:
-    done = diagnose("--json", "-", str(PROGRAMS / "endings.py"), "raise-in-region")
+    done = diagnose("--json", "-", str(PROGRAMS / "endings.py"), "handled-in-region")
     assert done.status == 0, done.err
     assert done.err == ""
     report = done.report
@@ -62,7 +62,7 @@ BAD_INPUT: dict[str, tuple[list[str], list[str]]] = {
     "no such package": (["-m", "json.nothing"], ["json.nothing"]),
     "a folder": (["folder"], ["folder"]),
     "syntax error": (["syntax.py"], ["syntax.py:2", "never closed"]),
-    "syntax error in an imported file": (["imports_syntax.py"], ["syntax.py:2"]),
+    "syntax error in an imported file": (["imports_syntax.py"], ["syntax.py, line 2", "imports_syntax.py:1"]),
     "no source": (["null.py"], ["null.py"]),
     "compiles nothing": (["plain.py"], ["nothing to torch.compile", "plain.py:"]),
     "no such callable": (["package.model:missing"], ["package.model", "missing"]),
@@ -102,14 +102,19 @@ def test_bad_input_gets_one_line_and_status_2(diagnose: Callable[..., Any], work
         assert word in done.err
 
 
-def test_a_callable_that_compiles_nothing_can_be_compiled_for_the_user(
-    diagnose: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.xfail(
+    strict=True,
+    reason="nothing sets compile_target, so the advice of the message for a script that compiles nothing does not work",
+)
+@pytest.mark.parametrize("target", ["plain.py:main", "package.model:plain"])
+def test_a_callable_that_compiles_nothing_is_compiled_for_the_user(
+    diagnose: Callable[..., Any], work: Path, target: str
 ) -> None:
-    """What the message for a script that compiles nothing promises."""
+    (work / "plain.py").write_text("import torch\n\ndef main():\n    return torch.ones(2) * 2\n")
     env = {"PYTHONPATH": f"{PROGRAMS}{os.pathsep}{PROGRAMS.parent.parent / 'src'}"}
-    done = diagnose("--json", "-", "package.model:plain", env=env)
+    done = diagnose("--json", "-", target, env=env)
     assert done.status == 0, done.err
-    assert [region["name"] for region in done.report["program"]["regions"]] == ["plain"]
+    assert [region["name"] for region in done.report["program"]["regions"]] == [target.partition(":")[2]]
 
 
 def test_help_is_instant() -> None:

@@ -9,7 +9,6 @@ import pytest
 from torchtriage.lab.local import LocalLab
 from torchtriage.lab.request import Request
 from torchtriage.model.outcome import Outcome, label
-from torchtriage.model.variant import Variant
 
 pytestmark = pytest.mark.e2e
 
@@ -23,19 +22,18 @@ def summary(outcome: Outcome) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize(
-    ("program", "args", "expected"),
+    ("program", "args", "stop", "expected"),
     [
-        ("small_bug.py", (), "differs:value"),
-        ("after.py", ("double-backward",), "raises:RuntimeError"),
-        ("endings.py", ("raise-in-region",), "same"),
-        ("seeds.py", ("seeded",), "same"),
+        ("small_bug.py", (), None, "differs:value"),
+        ("after.py", ("double-backward",), None, "raises:RuntimeError"),
+        ("endings.py", ("raise-in-region",), 0, "same"),
+        ("seeds.py", ("seeded",), 0, "same"),
     ],
 )
 def test_both_ways_of_starting_trials_find_the_same(
-    open_lab: Callable[..., LocalLab], program: str, args: tuple[str, ...], expected: str
+    open_lab: Callable[..., LocalLab], program: str, args: tuple[str, ...], stop: int | None, expected: str
 ) -> None:
-    requests = [Request(), Request(Variant(backend="eager"))]
-    forked = open_lab(program, *args, mode="fork").run(requests)
-    rerun = open_lab(program, *args, mode="rerun").run(requests)
-    assert label(forked[0]) == expected
-    assert [summary(outcome) for outcome in rerun] == [summary(outcome) for outcome in forked]
+    forked = open_lab(program, *args, mode="fork").run_one(Request(stop=stop))
+    rerun = open_lab(program, *args, mode="rerun").run_one(Request(stop=stop))
+    assert label(forked) == expected
+    assert summary(rerun) == summary(forked)
