@@ -317,9 +317,9 @@ def culprit_of(facts: Facts, suspect: Suspect, guilty: steps.Guilty | None) -> C
     """Operator and line: from the step that was found, else from where torch or the counts point."""
     if guilty is not None:
         step = guilty.step
-        how = (
-            f"with only the first {guilty.number - 1} it is the same as eager, with {guilty.number} it fails"
-        )
+        how = "without it the call is the same as eager"
+        if guilty.number > 1:
+            how = f"the first {guilty.number - 1} alone give the same as eager, with this one it fails"
         return Culprit(
             guilty.subsystem, guilty.text, operator_of(step.name), step.file, step.line, step.code, how
         )
