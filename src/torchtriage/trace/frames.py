@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torchtriage.trace.model import Place
 
-#: Files that no user wrote: torch itself, the standard library's import machinery, generated code.
+#: Files that the user did not write: torch, installed packages, the import machinery, generated code.
 _LIBRARY = re.compile(
-    r"(?:^|/)(?:torch|torchgen|functorch)/(?!.*(?:^|/)test)|site-packages/torch/|<frozen |<eval_with_key|^<string>"
+    r"(?:^|/)(?:torch|torchgen|functorch)/(?!.*(?:^|/)test)|/(?:site|dist)-packages/|/lib/python3|<frozen |<eval_with_key"
+    r"|^<string>|^(?:_dynamo|_inductor|_functorch|_subclasses|_higher_order_ops|fx|nn/modules|nn/functional)[/.]"
 )
 _STRING = re.compile(r"Line: (\d+), Name: (.*?), Filename: (.*)", re.S)
 
@@ -58,6 +60,14 @@ def call_site(stack: Sequence[Place]) -> Place | None:
     """The user's line that called the compiled function: the innermost user frame but the function itself."""
     users = user_frames(stack[:-1])
     return users[-1] if users else None
+
+
+def in_full(place: Place, files: Iterable[str]) -> Place:
+    """A place whose path torch has shortened, with the whole path where one of the files ends in it."""
+    if place.file.startswith(("/", "<")):
+        return place
+    whole = next((file for file in files if file.endswith("/" + place.file)), None)
+    return place if whole is None else replace(place, file=whole)
 
 
 def stack_of_strings(lines: Any) -> tuple[Place, ...]:

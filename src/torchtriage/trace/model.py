@@ -263,6 +263,8 @@ class Log:
     """Configuration by its digest, as `dynamo:…`; JSON text."""
     sources: dict[str, int] = field(default_factory=dict)
     """`dump_file` name -> artefact number."""
+    files: tuple[str, ...] = ()
+    """All source files that stacks in this log name."""
     outside: Compile = field(default_factory=lambda: Compile(OUTSIDE))
     events: int = 0
     events_at: Sequence[int] = ()

@@ -1,0 +1,196 @@
+"""From generated kernel to the user's line and back: ATen operators, graph nodes, source lines, fallbacks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from torchtriage.trace.load import Trace
+from torchtriage.trace.model import Artifact, Compile, CompileId, Log, Place
+
+#: In generated code: a comment on what follows, a kernel's definition, a call of a kernel or of eager's operator.
+_CODE = re.compile(
+    r"^\s*(?:#|//) (?:Topologically Sorted )?Source Nodes: \[(?P<nodes>.*?)\], Original ATen: \[(?P<aten>.*?)\]"
+    r"|^\s*(?P<defined>\w+) = async_compile\.\w+\("
+    r"|^ {4,}(?:\w+ = )?(?P<called>(?:extern_kernels|torch\.ops)\.[\w.]+|(?:triton|cpp)_\w+|aoti_torch_(?:cpu|cuda|xpu|mps)_\w+)(?:\.run)?\("
+    r"|(?:AOTI_TORCH_ERROR_CODE_CHECK\()(?P<called_cpp>aoti_torch_(?:cpu|cuda|xpu|mps)_\w+)\(",
+    re.M,
+)
+#: In a printed graph: the comment with the user's line, or a node.
+_GRAPH = re.compile(
+    r"^\s+# (?:File: )?(?P<file>[^:\n]+?):(?P<line>\d+) in (?P<function>.+?), code: (?P<code>.*)$"
+    r"|^\s+# (?P<none>No stacktrace found)"
+    r"|^\s+(?P<node>\w+)(?:: \".*?\")? = ",
+    re.M,
+)
+_STACK = re.compile(r'File "(?P<file>.*?)", line (?P<line>\d+), in (?P<function>.*?)\n\s*(?P<code>.*)')
+_HANDLE = re.compile(r":\d+$")
+_PRE = ("dynamo_output_graph", "inductor_pre_grad_graph", "before_pre_grad_graph", "exported_program")
+_POST = (
+    "inductor_post_grad_graph",
+    "after_post_grad_graph",
+    "before_post_grad_graph",
+    "aot_inference_graph",
+    "aot_forward_graph",
+    "aot_backward_graph",
+    "aot_joint_graph",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel of one compile with where it comes from."""
+
+    name: str
+    kind: str
+    """`triton`, `cpp`, `extern` (a library call, as a matrix product) or `fallback` (eager's own operator)."""
+    compile: CompileId
+    aten: tuple[str, ...] = ()
+    post: tuple[str, ...] = ()
+    """Nodes of the graph that Inductor lowered."""
+    pre: tuple[str, ...] = ()
+    """Nodes of the graph that Dynamo captured."""
+    lines: tuple[Place, ...] = ()
+    code: int | None = None
+    """Number of the artefact with the generated code, and the line in it."""
+    code_line: int = 0
+
+
+@dataclass(slots=True)
+class _Seen:
+    aten: dict[str, None]
+    nodes: dict[str, None]
+    code: int
+    line: int
+
+
+def kernels_of(trace: Trace, log: Log, compile: Compile) -> tuple[Kernel, ...]:
+    """All kernels in the generated code of one compile, forward and backward."""
+    seen: dict[str, _Seen] = {}
+    mappings: dict[str, dict[str, list[str]]] = {}
+    stacks: dict[str, list[Place]] = {}
+    nodes: dict[str, Place] = {}
+    for number in compile.artifacts:
+        one = log.artifacts[number]
+        if one.kind == "inductor_output_code" or (one.kind == "graph_dump" and "code" in one.name):
+            _scan_code(trace.text(log, one), number, seen)
+        elif one.name == "inductor_provenance_tracking_node_mappings":
+            _merge(mappings, trace.json(log, one))
+        elif one.name == "inductor_triton_kernel_to_post_grad_nodes":
+            _merge(mappings, {"cppCodeToPost": trace.json(log, one)})
+        elif one.name == "inductor_provenance_tracking_kernel_stack_traces":
+            _merge_stacks(stacks, trace.json(log, one))
+        elif one.title in _PRE or one.title in _POST:
+            for name, place in node_lines(trace.text(log, one)).items():
+                nodes.setdefault(name, place)
+    names = dict.fromkeys((*seen, *mappings.get("cppCodeToPost", {}), *stacks))
+    return tuple(_kernel(name, compile.id, seen, mappings, stacks, nodes) for name in names)
+
+
+def _kernel(
+    name: str, compile: CompileId, seen: dict[str, _Seen], mappings: dict[str, dict[str, list[str]]],
+    stacks: dict[str, list[Place]], nodes: dict[str, Place],
+) -> Kernel:  # fmt: skip
+    code = seen.get(name)
+    post = mappings.get("cppCodeToPost", {}).get(name, [])
+    to_pre = mappings.get("postToPre", {})
+    pre = dict.fromkeys([p for node in post for p in to_pre.get(node, [])] or (code.nodes if code else ()))
+    lines = dict.fromkeys(stacks.get(name, []))
+    for node in (*pre, *post):
+        if node in nodes:
+            lines[nodes[node]] = None
+    return Kernel(
+        name, kind_of(name), compile, tuple(code.aten) if code else (), tuple(post), tuple(pre), tuple(lines),
+        code.code if code else None, code.line if code else 0,
+    )  # fmt: skip
+
+
+def kind_of(name: str) -> str:
+    if name.startswith("triton_"):
+        return "triton"
+    if name.startswith("cpp_"):
+        return "cpp"
+    if name.startswith("torch.ops.") or (name.startswith("aoti_torch_") and "_fallback" in name):
+        return "collective" if "c10d" in name else "fallback"
+    return "extern"
+
+
+def _scan_code(text: str, number: int, seen: dict[str, _Seen]) -> None:
+    """Kernels by definition and by call; the comment before says what they were fused from."""
+    nodes: list[str] = []
+    aten: list[str] = []
+    end = min(
+        (at for mark in ("\ndef get_args", "\ndef benchmark") if (at := text.find(mark)) >= 0),
+        default=len(text),
+    )
+    line, counted = 1, 0
+    for match in _CODE.finditer(text, 0, end):
+        if match["nodes"] is not None:
+            nodes, aten = _names(match["nodes"]), _names(match["aten"])
+            continue
+        name = match["defined"] or match["called"] or match["called_cpp"]
+        if name.startswith("torch.ops.inductor._"):
+            continue
+        line, counted = (
+            line + text.count("\n", counted, match.start(match.lastgroup or 0)),
+            match.start(match.lastgroup or 0),
+        )
+        one = seen.setdefault(name, _Seen({}, {}, number, line))
+        one.nodes.update(dict.fromkeys(nodes))
+        one.aten.update(dict.fromkeys(aten))
+        nodes, aten = [], []
+
+
+def _names(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _merge(mappings: dict[str, dict[str, list[str]]], plain: Any) -> None:
+    if not isinstance(plain, dict):
+        return
+    for direction, table in plain.items():
+        if isinstance(table, dict):
+            into = mappings.setdefault(str(direction), {})
+            for key, value in table.items():
+                if isinstance(value, list):
+                    known = into.setdefault(_HANDLE.sub("", str(key)), [])
+                    known.extend(str(v) for v in value if str(v) not in known)
+
+
+def _merge_stacks(stacks: dict[str, list[Place]], plain: Any) -> None:
+    if not isinstance(plain, dict):
+        return
+    for key, value in plain.items():
+        texts = value if isinstance(value, list) else [value]
+        places = stacks.setdefault(_HANDLE.sub("", str(key)), [])
+        for text in texts:
+            frames = list(_STACK.finditer(str(text)))
+            if frames:
+                last = frames[-1]
+                place = Place(last["file"], int(last["line"]), last["function"].strip(), last["code"].strip())
+                if place not in places:
+                    places.append(place)
+
+
+def node_lines(graph: str) -> dict[str, Place]:
+    """Node name -> the user's line, from the comments of a printed graph."""
+    found: dict[str, Place] = {}
+    place: Place | None = None
+    for match in _GRAPH.finditer(graph):
+        if match["node"] is not None:
+            if place is not None:
+                found[match["node"]] = place
+        elif match["none"] is not None:
+            place = None
+        else:
+            place = Place(match["file"], int(match["line"]), match["function"], match["code"].strip())
+    return found
+
+
+def has_code(log: Log, compile: Compile) -> bool:
+    return any(_is_code(log.artifacts[number]) for number in compile.artifacts)
+
+
+def _is_code(one: Artifact) -> bool:
+    return one.kind == "inductor_output_code" or one.name.startswith("inductor_provenance")
