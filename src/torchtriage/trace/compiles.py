@@ -18,6 +18,7 @@ from torchtriage.trace.model import (
     Place,
     ShapeGuard,
     Symbol,
+    finite,
 )
 
 #: The metrics that analyses read. The others stay in the file and are shown from there.
@@ -133,5 +134,4 @@ class CompileBuilder:
 
 
 def _number(values: dict[str, Any], name: str) -> float:
-    value = values.get(name)
-    return float(value) if isinstance(value, (int, float)) else 0.0
+    return finite(values.get(name))

@@ -84,7 +84,7 @@ class Timeline:
             self._close(key, name, at)
         elif phase == "X":
             length = event.get("dur")
-            if isinstance(length, (int, float)) and length >= 0:
+            if isinstance(length, (int, float)) and 0 <= length < 1e18:
                 self._add(compile_id, _Open(name, at, 0), float(length), True)
         return True
 

@@ -15,7 +15,7 @@ from typing import Any
 from torchtriage.trace.breaks import is_limit
 from torchtriage.trace.build import build_log
 from torchtriage.trace.model import Artifact, Compile, CompileId, Log, Totals
-from torchtriage.trace.records import HEADER, Record, lenient_json, read_records
+from torchtriage.trace.records import HEADER, Record, lenient_json, printable, read_records
 from torchtriage.trace.sources import CHUNK, NotATrace, Source, discover, materialise, scratch_folder
 
 #: Below this many bytes in all, starting processes costs more than it saves.
@@ -105,8 +105,8 @@ def read_trace(
     folder = scratch.name if scratch else ""
     logs = tuple(_read_all(sources, folder, workers, progress))
     if not any(log.records for log in logs):
-        raise NotATrace(f"{places[0]}: no TORCH_TRACE record could be read")
-    return Trace(", ".join(places), logs, tuple(passed), scratch)
+        raise NotATrace(f"{printable(places[0])}: no TORCH_TRACE record could be read")
+    return Trace(printable(", ".join(places)), logs, tuple(passed), scratch)
 
 
 def _read_all(
@@ -137,7 +137,9 @@ def read_log(source: Source, scratch: str) -> Log:
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         items = read_records(iter(partial(file.read, CHUNK), b""))
-        return build_log(source.name, path, source.rank, size, (*problems, *items) if problems else items)
+        return build_log(
+            printable(source.name), path, source.rank, size, (*problems, *items) if problems else items
+        )
 
 
 def totals(logs: Sequence[Log]) -> Totals:

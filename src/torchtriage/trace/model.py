@@ -184,9 +184,7 @@ class Metrics:
         """A number, 0 where there is none; backward included."""
         total = 0.0
         for values in (self.values, self.backward):
-            value = values.get(name)
-            if isinstance(value, (int, float)):
-                total += value
+            total += finite(values.get(name))
         return total
 
 
@@ -301,6 +299,11 @@ class Totals:
     problems: int = 0
     seconds: float = 0.0
     bytes: int = 0
+
+
+def finite(value: Any) -> float:
+    """A number that can be counted with; 0 for whatever else stands in its place."""
+    return float(value) if isinstance(value, (int, float)) and abs(value) < 1e18 else 0.0
 
 
 def unfold(function: str) -> str:

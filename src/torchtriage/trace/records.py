@@ -206,15 +206,33 @@ def _strict(head: bytes) -> bool:
 
 
 def lenient_json(data: bytes) -> Any:
-    """JSON with NaN, huge numbers or invalid UTF-8 in it; None where it is not JSON at all."""
+    """JSON with NaN, huge numbers or invalid UTF-8 in it, made plain; None where it is not JSON at all."""
     try:
         return orjson.loads(data)
     except ValueError:
         pass
     try:
-        return json.loads(data.decode("utf-8", "replace"))
+        return _plain(json.loads(data.decode("utf-8", "replace")))
     except (ValueError, RecursionError):
         return None
+
+
+def _plain(value: Any) -> Any:
+    """Without what no JSON writer takes back: lone surrogates, and numbers beyond 64 bits."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return str(value)
+    return value
+
+
+def printable(text: str) -> str:
+    """A text that can be written as UTF-8, as a file name need not be."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def preview(data: bytes, limit: int = 60) -> str:
