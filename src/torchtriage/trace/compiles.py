@@ -23,18 +23,12 @@ from torchtriage.trace.model import (
 
 #: The metrics that analyses read. The others stay in the file and are shown from there.
 FIELDS = (
-    "co_name", "co_filename", "co_firstlineno", "cache_size", "accumulated_cache_size", "guard_count",
-    "shape_env_guard_count", "graph_op_count", "graph_node_count", "graph_input_count", "start_time",
-    "entire_frame_compile_time_s", "backend_compile_time_s", "inductor_compile_time_s", "code_gen_time_s",
-    "dynamo_time_before_restart_s", "has_guarded_code", "is_forward", "start_time_us", "end_time_us", "duration_us",
-    "dynamo_cumulative_compile_time_us", "aot_autograd_cumulative_compile_time_us",
+    "co_name", "co_filename", "co_firstlineno", "cache_size", "guard_count", "graph_op_count", "graph_node_count",
+    "graph_input_count", "entire_frame_compile_time_s", "inductor_compile_time_s", "dynamo_time_before_restart_s",
+    "duration_us", "dynamo_cumulative_compile_time_us", "aot_autograd_cumulative_compile_time_us",
     "inductor_cumulative_compile_time_us", "inductor_code_gen_cumulative_compile_time_us", "triton_compile_time_us",
-    "backward_cumulative_compile_time_us", "runtime_cudagraphify_time_us", "runtime_triton_autotune_time_us",
-    "pre_grad_pass_time_us", "post_grad_pass_time_us", "joint_graph_pass_time_us", "guard_latency_us",
-    "num_graph_breaks", "cudagraph_skip_reason", "structured_logging_overhead_us", "ir_count", "param_numel",
-    "inductor_fx_local_cache_hit_count", "inductor_fx_local_cache_miss_count",
-    "inductor_fx_remote_cache_hit_count", "inductor_fx_remote_cache_miss_count", "pytorch_version", "triton_version",
-    "python_version", "compile_id", "is_runtime", "gc_time_us", "recompile_reason",
+    "runtime_cudagraphify_time_us", "runtime_triton_autotune_time_us", "guard_latency_us", "num_graph_breaks",
+    "cudagraph_skip_reason", "structured_logging_overhead_us", "is_runtime",
 )  # fmt: skip
 
 
@@ -87,7 +81,7 @@ class CompileBuilder:
     def add_backward(self, meta: dict[str, Any], runtime: bool) -> None:
         for name in FIELDS:
             value = meta.get(name)
-            if value is not None and not (runtime and name in ("duration_us", "start_time", "start_time_us")):
+            if value is not None and not (runtime and name == "duration_us"):
                 self.backward.setdefault(name, value)
         kind, reason = meta.get("fail_type"), meta.get("fail_reason")
         if (kind is not None or reason is not None) and self.failure is None:

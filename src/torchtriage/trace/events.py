@@ -11,7 +11,7 @@ from torchtriage.trace.model import CompileId, Span
 #: Work of other threads and processes, which a step of a compile waits for.
 PARALLEL = frozenset({"compile_file", "triton_worker_compile", "TritonCompileWorker", "subprocess_compile"})
 #: Beyond this many spans in a log, only those of at least `LONG_ENOUGH` seconds are kept one by one.
-MANY_SPANS, LONG_ENOUGH = 250_000, 0.001
+MANY_SPANS, LONG_ENOUGH = 100_000, 0.01
 
 #: phase -> names of its steps. The first row that matches wins; time is the step's own time.
 PHASES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -61,65 +61,71 @@ class Timeline:
     spans: dict[CompileId, list[Span]] = field(default_factory=dict)
     phases: dict[CompileId, dict[str, float]] = field(default_factory=dict)
     steps: dict[str, tuple[int, float, float]] = field(default_factory=dict)
-    _open: dict[tuple[CompileId, int, int], list[_Open]] = field(default_factory=dict)
+    _open: dict[tuple[CompileId, Any], list[_Open]] = field(default_factory=dict)
     _phase_of: dict[str, str] = field(default_factory=dict)
 
     def feed(self, compile_id: CompileId, event: Any) -> bool:
         """False when this is no event that can be placed in time."""
         try:
-            phase, name, at = event["ph"], event["name"], float(event["ts"])
-            key = (compile_id, int(event.get("pid") or 0), int(event.get("tid") or 0))
-        except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
-            return False
-        if not isinstance(name, str) or not 0 <= at < 1e18:
+            phase, name, at, thread = event["ph"], event["name"], event["ts"], event.get("tid")
+            if not (0 <= at < 1e18 and isinstance(name, str)):
+                return False
+            stack = self._open.get((compile_id, thread))
+        except (TypeError, KeyError, AttributeError):
             return False
         if self.zero is None:
             self.zero = at
         if at > self.last:
             self.last = at
         if phase == "B":
-            stack = self._open.setdefault(key, [])
+            if stack is None:
+                stack = self._open[(compile_id, thread)] = []
             stack.append(_Open(name, at, len(stack)))
         elif phase == "E":
-            self._close(key, name, at)
+            if stack:
+                self._close(compile_id, stack, name, at)
         elif phase == "X":
             length = event.get("dur")
             if isinstance(length, (int, float)) and 0 <= length < 1e18:
                 self._add(compile_id, _Open(name, at, 0), float(length), True)
         return True
 
-    def _close(self, key: tuple[CompileId, int, int], name: str, at: float) -> None:
-        stack = self._open.get(key, [])
+    def _close(self, compile_id: CompileId, stack: list[_Open], name: str, at: float) -> None:
         index = len(stack) - 1
         while index >= 0 and stack[index].name != name:
             index -= 1
         if index < 0:
             return
         if name in PARALLEL:
-            self._finish(key[0], stack.pop(index), at, None, True)
+            self._finish(compile_id, stack.pop(index), at, None, True)
             return
         while len(stack) > index + 1:  # their ends were never written: an exception went through them
             lost = stack.pop()
-            self._finish(key[0], lost, at, stack[-1], False)
+            self._finish(compile_id, lost, at, stack[-1], False)
         span = stack.pop()
-        self._finish(key[0], span, at, stack[-1] if stack else None, True)
+        self._finish(compile_id, span, at, stack[-1] if stack else None, True)
 
     def _finish(
         self, compile_id: CompileId, span: _Open, at: float, parent: _Open | None, finished: bool
     ) -> None:
-        length = max(0.0, at - span.begin)
+        length = at - span.begin if at > span.begin else 0.0
         if parent is not None and span.name not in PARALLEL:
             parent.inside += length
         self._add(compile_id, span, length, finished)
 
     def _add(self, compile_id: CompileId, span: _Open, length: float, finished: bool) -> None:
-        name, seconds, own = span.name, length / 1e6, max(0.0, length - span.inside) / 1e6
+        name, seconds = span.name, length / 1e6
+        own = (length - span.inside) / 1e6 if length > span.inside else 0.0
         parallel = name in PARALLEL
         count, total, own_total = self.steps.get(name, (0, 0.0, 0.0))
         self.steps[name] = (count + 1, total + seconds, own_total + own)
         if not parallel:
-            phase = self._phase_of.get(name) or self._phase_of.setdefault(name, phase_of(name))
-            phases = self.phases.setdefault(compile_id, {})
+            phase = self._phase_of.get(name)
+            if phase is None:
+                phase = self._phase_of[name] = phase_of(name)
+            phases = self.phases.get(compile_id)
+            if phases is None:
+                phases = self.phases[compile_id] = {}
             phases[phase] = phases.get(phase, 0.0) + own
         if self.kept < MANY_SPANS or seconds >= LONG_ENOUGH:
             self.kept += 1
@@ -136,8 +142,8 @@ class Timeline:
                 self._finish(key[0], span, self.last, stack[-1] if stack else None, False)
 
     def of(self, compile_id: CompileId) -> tuple[Span, ...]:
-        """The spans of one compile in order of their begin."""
-        return tuple(sorted(self.spans.get(compile_id, ()), key=lambda s: (s.start, s.depth)))
+        """The spans of one compile in order of their begin; asked for once."""
+        return tuple(sorted(self.spans.pop(compile_id, ()), key=lambda s: (s.start, s.depth)))
 
 
 def phase_of(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from torchtriage.trace.model import Place
@@ -27,12 +28,18 @@ def place_of(frame: Any, strings: dict[int, str]) -> Place | None:
     else:
         file = strings.get(name, f"<string {name}>") if isinstance(name, int) else "?"
     line, code = frame.get("line"), frame.get("loc")
-    return Place(
+    return _place(
         file,
         line if isinstance(line, int) else 0,
         str(frame.get("name", "")),
         code if isinstance(code, str) else "",
     )
+
+
+@lru_cache(maxsize=65536)
+def _place(file: str, line: int, function: str, code: str) -> Place:
+    """The same place is the same object: stacks repeat, and a large log has many."""
+    return Place(file, line, function, code)
 
 
 def stack_of(frames: Any, strings: dict[int, str]) -> tuple[Place, ...]:

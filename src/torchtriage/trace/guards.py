@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from torchtriage.trace.model import GuardFailure, Place
 
@@ -91,6 +92,7 @@ _HINT = re.compile(r"\(HINT: (.*?)\)\s*$")
 _ENTRY = re.compile(r"(?:\[?[\w!]+/)?[\w!]*\d+/\d+(?:_\d+)?\]?")
 
 
+@lru_cache(maxsize=4096)
 def parse_reason(text: str) -> GuardFailure:
     """One recompile reason: `<entry>: <guard>  # <code>  # <file>:<line> in <function>` and what may follow."""
     entry, rest = "", text

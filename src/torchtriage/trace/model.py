@@ -209,7 +209,7 @@ class Compile:
     inputs: tuple[Input, ...] = ()
     caches: tuple[CacheEvent, ...] = ()
     spans: tuple[Span, ...] = ()
-    """Steps by their begin; in very large traces only those of a millisecond and more."""
+    """Steps by their begin; in very large traces only those of 10 ms and more."""
     phases: dict[str, float] = field(default_factory=dict)
     """Own seconds of all steps by phase, see `torchtriage.trace.events.PHASES`."""
     links: tuple[tuple[str, str], ...] = ()

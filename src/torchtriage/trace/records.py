@@ -35,8 +35,8 @@ class Record(NamedTuple):
     payload: bytes | None
     intact: bool
     """False when the payload does not have the announced MD5."""
-    stamp: tuple[bytes | Any, ...]
-    """Month and day, time, process, source file and line, as they stand."""
+    prefix: bytes
+    """What stands before the JSON: date, time, process, source file and line. `HEADER` takes it apart."""
 
 
 class Problem(NamedTuple):
@@ -69,13 +69,13 @@ def read_records(chunks: Iterable[bytes]) -> Iterator[Record | Problem]:
         if expected is not None:
             payload = span[head_end:].replace(b"\n\t", b"\n")[1:]
             if newline >= 0 and hashlib.md5(payload, usedforsecurity=False).hexdigest() == expected:
-                yield Record(offset, len(span), head_end, kind, data, payload, True, match.groups())
+                yield Record(offset, len(span), head_end, kind, data, payload, True, match[0])
             else:
                 yield from _mixed(offset, span, last, head_end)
         elif newline >= 0 and span[newline:].strip():
             yield from _mixed(offset, span, last, head_end)
         else:
-            yield Record(offset, len(span), head_end, kind, data, None, True, match.groups())
+            yield Record(offset, len(span), head_end, kind, data, None, True, match[0])
 
 
 def split_spans(chunks: Iterable[bytes], longest: int = LONGEST_RECORD) -> Iterator[tuple[int, bytes, bool]]:
@@ -151,7 +151,7 @@ def _careful(offset: int, span: bytes, cut: bool, match: re.Match[bytes]) -> Ite
         plain = payload.replace(b"\r\n", b"\n").rstrip(b"\r")
         if _md5(plain) == expected:
             payload, intact = plain, True
-    yield Record(offset, len(span), head_end, kind, data, payload, intact, match.groups())
+    yield Record(offset, len(span), head_end, kind, data, payload, intact, match[0])
     yield from noise
     if not _strict(head):
         yield Problem(

@@ -1,4 +1,4 @@
-"""Where traces come from: a file, a folder of many ranks, `.gz`, `.zst`, `.zip`, a URL. Names and bytes, no records.
+"""Where traces come from: a file, a folder of many ranks, `.gz`, `.zst`, `.xz`, `.zip`, a URL. Names and bytes, no records.
 
 A compressed or remote log is unpacked once into a scratch folder, so that any record can be read again by its
 offset. Only what the caller named is opened: never a path that a trace mentions.
@@ -6,17 +6,19 @@ offset. Only what the caller named is opened: never a path that a trace mentions
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
 import importlib
 import io
+import lzma
 import os
 import re
 import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -29,9 +31,20 @@ CHUNK = 4 << 20
 SNIFF = 256 << 10
 LONGEST_UNPACKED = 64 << 30
 RANK = re.compile(r"(?:^|[^a-zA-Z])rank[_-]?(\d{1,6})(?!\d)")
-GZIP, ZSTD, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
+ZIP = b"PK\x03\x04"
+#: How a packed file begins -> the name of its packing.
+MAGIC = {b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst", b"\xfd7zXZ\0": "xz", b"BZh": "bz2"}
 #: What reading a damaged container can raise.
-DAMAGE = (OSError, EOFError, zlib.error, zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError)
+DAMAGE = (
+    OSError,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+    ValueError,
+    NotImplementedError,
+    RuntimeError,
+)
 
 
 class NotATrace(Exception):
@@ -46,7 +59,7 @@ class Source:
     path: str
     member: str = ""
     packing: str = ""
-    """`gz`, `zst`, `url` or empty: what has to be undone on the way."""
+    """`gz`, `zst`, `xz`, `bz2`, `url` or empty: what has to be undone on the way."""
 
     @property
     def rank(self) -> int | None:
@@ -106,7 +119,7 @@ def _order(found: list[Source]) -> tuple[Source, ...]:
 def _expand(path: Path, name: str) -> Iterator[Source]:
     """The logs in one local file: itself, unpacked, or the members of an archive."""
     with path.open("rb") as file:
-        magic = file.read(4)
+        magic = file.read(6)
     if magic.startswith(ZIP):
         try:
             with zipfile.ZipFile(path) as archive:
@@ -128,7 +141,7 @@ def _expand(path: Path, name: str) -> Iterator[Source]:
 
 
 def _packing(head: bytes) -> str:
-    return "gz" if head.startswith(GZIP) else "zst" if head.startswith(ZSTD) else ""
+    return next((name for magic, name in MAGIC.items() if head.startswith(magic)), "")
 
 
 def looks_like_trace(head: bytes) -> bool:
@@ -170,11 +183,8 @@ def _stream(source: Source) -> IO[bytes]:
         raw = zipfile.ZipFile(source.path).open(source.member)  # noqa: SIM115
     else:
         raw = open(source.path, "rb")  # noqa: SIM115
-    if source.packing == "gz":
-        raw = gzip.GzipFile(fileobj=raw)
-    elif source.packing == "zst":
-        raw = _zstandard(raw)
-    return cast("IO[bytes]", raw)
+    unpack = UNPACKERS.get(source.packing)
+    return cast("IO[bytes]", unpack(raw) if unpack else raw)
 
 
 def _zstandard(raw: IO[bytes]) -> Any:
@@ -189,6 +199,15 @@ def _zstandard(raw: IO[bytes]) -> Any:
         raise NotATrace("a .zst log needs the package zstandard: pip install zstandard") from error
     reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
     return io.BufferedReader(reader)
+
+
+#: packing -> what unpacks a stream of it.
+UNPACKERS: dict[str, Callable[[Any], Any]] = {
+    "gz": lambda raw: gzip.GzipFile(fileobj=raw),
+    "zst": _zstandard,
+    "xz": lzma.LZMAFile,
+    "bz2": bz2.BZ2File,
+}
 
 
 def _fsspec() -> Any:

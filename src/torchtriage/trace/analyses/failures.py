@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from torchtriage.trace.analyses.recompiles import Frame, named_frame
+from torchtriage.trace.analyses.recompiles import Frame, FrameKey, frame_key, named_frame, siblings
 from torchtriage.trace.breaks import is_limit
 from torchtriage.trace.load import Trace
 from torchtriage.trace.model import Compile, CompileId, Log, Place
@@ -29,34 +29,31 @@ class FailureGroup:
 
 def failure_groups(trace: Trace) -> tuple[FailureGroup, ...]:
     """Groups, dearest first. The cost of a limit is what compiling the function again and again took."""
+    of = siblings(trace)
     groups: dict[tuple[str, str], list[tuple[Log, Compile]]] = {}
     for log, compile in trace.compiles():
         failure = compile.failure
         if failure is None:
             continue
         if is_limit(failure.reason):
-            key = ("recompile limit", str(named_frame(log, compile)))
+            key = ("recompile limit", str(named_frame(log, compile, of)))
         else:
             key = (failure.type, _NUMBERS.sub("#", failure.reason[:400]))
         groups.setdefault(key, []).append((log, compile))
-    found = [_group(members) for members in groups.values()]
+    found = [_group(members, of) for members in groups.values()]
     return tuple(sorted(found, key=lambda g: -g.seconds))
 
 
-def _group(members: list[tuple[Log, Compile]]) -> FailureGroup:
+def _group(members: list[tuple[Log, Compile]], of: dict[FrameKey, list[Compile]]) -> FailureGroup:
     first = members[0][1]
     failure = first.failure
     assert failure is not None  # only failures are grouped
     limit = is_limit(failure.reason)
     seconds = sum(c.seconds for _, c in members)
     if limit:
-        seconds = sum(
-            c.seconds
-            for one, refused in members
-            for c in one.compiles
-            if (c.id.frame, c.id.autograd) == (refused.id.frame, refused.id.autograd) and c.reasons
-        )
+        frames = dict.fromkeys(frame_key(log, c) for log, c in members)
+        seconds = sum(c.seconds for key in frames for c in of[key] if c.reasons)
     return FailureGroup(
-        failure.type, failure.reason, failure.place or first.place, tuple(dict.fromkeys(named_frame(log, c) for log, c in members)),
+        failure.type, failure.reason, failure.place or first.place, tuple(dict.fromkeys(named_frame(log, c, of) for log, c in members)),
         len(members), seconds, tuple((log.name, c.id) for log, c in members), limit,
     )  # fmt: skip

@@ -112,11 +112,12 @@ def recompile_causes(trace: Trace, *, examine: bool = True) -> tuple[RecompileCa
     """Causes, dearest first. `examine` reads guard trees for lines and for further differences."""
     groups: dict[tuple[Frame, str, str, int | None], _Group] = {}
     totals: dict[Frame, int] = {}
-    limits = _limits(trace)
+    of = siblings(trace)
+    limits = _limits(trace, of)
     for log, compile in trace.compiles():
         if not compile.reasons:
             continue
-        frame = named_frame(log, compile)
+        frame = named_frame(log, compile, of)
         totals[frame] = totals.get(frame, 0) + 1
         reason = compile.reasons[0]
         source = _INDEX.sub("[*]", short_source(reason.source) or reason.guard)
@@ -127,24 +128,38 @@ def recompile_causes(trace: Trace, *, examine: bool = True) -> tuple[RecompileCa
     pairs = [(_cause(key, group, key[0] in limits, totals[key[0]]), group) for key, group in groups.items()]
     pairs.sort(key=lambda pair: (-pair[0].seconds, -pair[0].count))
     return tuple(
-        _examined(trace, cause, group.members) if examine and index < EXAMINED else cause
+        _examined(trace, cause, group.members, of) if examine and index < EXAMINED else cause
         for index, (cause, group) in enumerate(pairs)
     )
 
 
-def named_frame(log: Log, compile: Compile) -> Frame:
+FrameKey = tuple[str, int | None, int | None]
+
+
+def frame_key(log: Log, compile: Compile) -> FrameKey:
+    """Which compiles are of one frame: log, compiled autograd, frame."""
+    return (log.name, compile.id.autograd, compile.id.frame)
+
+
+def siblings(trace: Trace) -> dict[FrameKey, list[Compile]]:
+    """The compiles of each frame, in order."""
+    out: dict[FrameKey, list[Compile]] = {}
+    for log, compile in trace.compiles():
+        out.setdefault(frame_key(log, compile), []).append(compile)
+    return out
+
+
+def named_frame(log: Log, compile: Compile, of: dict[FrameKey, list[Compile]]) -> Frame:
     """A compile that was refused has no name of its own; its siblings have."""
     if compile.function:
         return frame_of(compile)
-    for other in log.compiles:
-        if other.function and (other.id.frame, other.id.autograd) == (compile.id.frame, compile.id.autograd):
-            return frame_of(other)
-    return frame_of(compile)
+    named = next((other for other in of.get(frame_key(log, compile), ()) if other.function), compile)
+    return frame_of(named)
 
 
-def _limits(trace: Trace) -> set[Frame]:
+def _limits(trace: Trace, of: dict[FrameKey, list[Compile]]) -> set[Frame]:
     return {
-        named_frame(log, c) for log, c in trace.compiles() if c.failure is not None and is_limit(c.failure.reason)
+        named_frame(log, c, of) for log, c in trace.compiles() if c.failure is not None and is_limit(c.failure.reason)
     }  # fmt: skip
 
 
@@ -174,10 +189,12 @@ def _cause(
     )  # fmt: skip
 
 
-def _examined(trace: Trace, cause: RecompileCause, members: list[tuple[Log, Compile]]) -> RecompileCause:
+def _examined(
+    trace: Trace, cause: RecompileCause, members: list[tuple[Log, Compile]], of: dict[FrameKey, list[Compile]]
+) -> RecompileCause:
     """With the guard trees of one of its recompiles: whose line the guard is, and what else differs."""
     log, compile = members[0]
-    before = guards_of(trace, log, _entry(log, compile))
+    before = guards_of(trace, log, _entry(of[frame_key(log, compile)], compile))
     after = guards_of(trace, log, compile)
     place = cause.place or _installed(before, cause.source)
     place = place and in_full(place, log.files)
@@ -194,17 +211,9 @@ def _aspect(cause: RecompileCause) -> str:
     return cause.cause if cause.dimension is None else f"{cause.cause}[{cause.dimension}]"
 
 
-def _entry(log: Log, compile: Compile) -> Compile | None:
-    """The cache entry that the first reason speaks of: the newest of the frame before this compile."""
-    older = [
-        c
-        for c in log.compiles
-        if (c.id.frame, c.id.autograd) == (compile.id.frame, compile.id.autograd)
-        and isinstance(c.id.compile, int)
-        and isinstance(compile.id.compile, int)
-        and c.id.compile < compile.id.compile
-        and c.failure is None
-    ]  # fmt: skip
+def _entry(frame: list[Compile], compile: Compile) -> Compile | None:
+    """The cache entry that the first reason speaks of: else the newest of the frame before this compile."""
+    older = [c for c in frame[: frame.index(compile)] if c.failure is None]
     named = next((c for c in older if compile.reasons and str(c.id) == compile.reasons[0].entry), None)
     return named or (older[-1] if older else None)
 
