@@ -55,9 +55,10 @@ def trace(
     if split is not None:
         from torchtriage.report.trace_html import write_html
         from torchtriage.trace.bundle import make_bundle
-        from torchtriage.trace.export import write_files
+        from torchtriage.trace.export import write_files, write_records
 
         write_files(found, split)
+        write_records(found, split)
         write_html(make_bundle(found, page), split / "index.html")
     if perfetto is not None:
         from torchtriage.trace.export import write_perfetto
@@ -78,12 +79,20 @@ def diff(
     before: Annotated[str, typer.Argument(help="The first trace: a file, folder, archive or URL.")],
     after: Annotated[str, typer.Argument(help="The second.")],
     as_json: AsJson = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", "-o", help="Write the differences as one HTML file.")
+    ] = None,
 ) -> None:
     """Say what changed between two traces, most important first."""
     left, right = _read([before], None), _read([after], None)
     from torchtriage.trace.diff import compare
 
     changes = compare(left, right)
+    if html is not None:
+        from torchtriage.report.trace_html import render_diff
+
+        html.parent.mkdir(parents=True, exist_ok=True)
+        html.write_text(render_diff(changes, (before, after)), encoding="utf-8")
     if as_json:
         import orjson
 

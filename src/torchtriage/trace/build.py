@@ -148,7 +148,7 @@ class LogBuilder:
             problem_count=self.problem_count, torch_version=self.torch_version, configs=self.configs,
             sources=self.sources, outside=self.outside.finish(self.timeline), events=len(self.events_at),
             events_at=self.events_at, started=self.started, epoch=(self.timeline.zero or 0.0) / 1e6,
-            steps=self.timeline.steps, files=tuple(sorted(set(self.strings.values()))),
+            steps=self.timeline.steps, strings=self.strings,
         )  # fmt: skip
 
 

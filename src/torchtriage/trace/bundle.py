@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -195,7 +195,9 @@ def _kernels(
         key = tuple(log.artifacts[n].digest for n in c.artifacts if log.artifacts[n].digest)
         if key not in known:
             found = kernels_of(trace, log, c)
-            known[key] = (found, packer.add(_dump(found)) if found else -1)
+            local = {artifact: place for place, artifact in enumerate(c.artifacts)}
+            shown = [replace(k, code=None if k.code is None else local.get(k.code)) for k in found]
+            known[key] = (found, packer.add(_dump(shown)) if found else -1)
         found, item = known[key]
         items.append(item)
         if len(rows) < KERNEL_ROWS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import orjson
 from torchtriage.trace.bundle import text_of
 from torchtriage.trace.load import Trace
 from torchtriage.trace.model import Log
-from torchtriage.trace.records import Record, lenient_json, read_records
+from torchtriage.trace.records import HEADER, Record, lenient_json, read_records
+from torchtriage.trace.sources import CHUNK
 
 _UNSAFE = re.compile(r"[^\w.+-]+")
 
@@ -41,6 +43,37 @@ def write_files(trace: Trace, folder: Path) -> int:
                 text_of(trace, log, one)
             )
             count += 1
+    return count
+
+
+def write_records(trace: Trace, folder: Path) -> int:
+    """`<log>/records.jsonl`: every record without its payload, with time, source line and offset; returns how many."""
+    count = 0
+    for number, log in enumerate(trace.logs):
+        base = folder / f"{number:04d}_{safe_name(log.title)}"
+        base.mkdir(parents=True, exist_ok=True)
+        with open(log.path, "rb") as file, (base / "records.jsonl").open("wb") as out:
+            for item in read_records(iter(partial(file.read, CHUNK), b"")):
+                if isinstance(item, Record):
+                    match = HEADER.match(item.prefix)
+                    date, time, process, source, line = (
+                        (match[i].decode("utf-8", "replace") for i in range(1, 6)) if match else [""] * 5
+                    )
+                    row = {
+                        "offset": item.offset,
+                        "date": date,
+                        "time": time,
+                        "process": process,
+                        "source": f"{source}:{line}",
+                        **item.data,
+                    }
+                    out.write(orjson.dumps(row, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE))
+                else:
+                    out.write(
+                        orjson.dumps({"offset": item.offset, "problem": item.reason, "detail": item.detail})
+                        + b"\n"
+                    )
+                count += 1
     return count
 
 

@@ -72,7 +72,7 @@ def parse_tree(text: str) -> tuple[Leaf, ...]:
             )
             body = body[: comment.start()]
         owner = short_source(source) if len(match["level"]) > 2 else ""
-        leaves.append(Leaf(match["kind"], owner, _IDENTITY.sub("<id>", body.strip()), place))
+        leaves.append(Leaf(match["kind"], owner, blank(body.strip()), place))
     return tuple(leaves)
 
 
@@ -166,6 +166,11 @@ def _dynamic(value: str) -> str:
 
 def _list(text: str) -> list[str]:
     return [part.strip() for part in text.strip("[]").split(",") if part.strip()]
+
+
+def blank(guard: str) -> str:
+    """A guard without identities of objects, which differ from run to run."""
+    return _IDENTITY.sub("<id>", guard)
 
 
 def short_source(source: str) -> str:

@@ -6,7 +6,7 @@ Payloads stay in the file; an artefact knows where. Counts are of records as wri
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -261,8 +261,8 @@ class Log:
     """Configuration by its digest, as `dynamo:…`; JSON text."""
     sources: dict[str, int] = field(default_factory=dict)
     """`dump_file` name -> artefact number."""
-    files: tuple[str, ...] = ()
-    """All source files that stacks in this log name."""
+    strings: dict[int, str] = field(default_factory=dict)
+    """What records refer to by number: names of source files."""
     outside: Compile = field(default_factory=lambda: Compile(OUTSIDE))
     events: int = 0
     events_at: Sequence[int] = ()
@@ -276,6 +276,11 @@ class Log:
     @property
     def seconds(self) -> float:
         return sum(c.seconds for c in self.compiles)
+
+    @property
+    def files(self) -> Iterable[str]:
+        """All source files that stacks in this log name."""
+        return self.strings.values()
 
     @property
     def title(self) -> str:

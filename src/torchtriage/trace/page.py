@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchtriage.trace.analyses.caches import CacheUse, cache_use
+from torchtriage.trace.analyses.collectives import Runtime, Schedule, runtimes, schedules
 from torchtriage.trace.analyses.compile_time import TimeUse, time_use
 from torchtriage.trace.analyses.graph_breaks import BreakSite, break_sites
 from torchtriage.trace.analyses.ranks import RankReport, rank_report
@@ -47,6 +48,8 @@ class Page:
     time: TimeUse
     caches: tuple[CacheUse, ...]
     ranks: RankReport
+    schedules: tuple[Schedule, ...]
+    runtimes: tuple[Runtime, ...]
     logs: tuple[LogRow, ...]
     passed_over: tuple[str, ...]
     version: str = ""
@@ -68,6 +71,7 @@ def make_page(trace: Trace, version: str = "") -> Page:
     return Page(
         name=trace.name, totals=trace.totals, verdicts=verdicts(trace), recompiles=recompile_causes(trace),
         breaks=break_sites(trace), time=time_use(trace), caches=cache_use(trace), ranks=rank_report(trace),
+        schedules=schedules(trace), runtimes=runtimes(trace),
         logs=logs, passed_over=trace.passed_over, version=version,
     )  # fmt: skip
 
@@ -84,6 +88,8 @@ def to_json(trace: Trace, page: Page) -> dict[str, Any]:
         "time": page.time,
         "caches": page.caches,
         "ranks": page.ranks,
+        "collective_schedules": page.schedules,
+        "runtime_estimates": page.runtimes,
         "passed_over": page.passed_over,
         "logs": [
             {

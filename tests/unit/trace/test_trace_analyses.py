@@ -8,8 +8,10 @@ from pathlib import Path
 from trace_writing import artifact, compiled, event, metrics, record, write
 
 from torchtriage.trace import Trace, read_trace
-from torchtriage.trace.analyses.caches import cache_use, refusals
+from torchtriage.trace.analyses.caches import cache_use, key_changes, refusals
+from torchtriage.trace.analyses.collectives import runtimes, schedules
 from torchtriage.trace.analyses.compile_time import repetitions, time_use, twins
+from torchtriage.trace.analyses.exports import export_issues
 from torchtriage.trace.analyses.failures import failure_groups
 from torchtriage.trace.analyses.graph_breaks import break_sites
 from torchtriage.trace.analyses.kernels import kernels_of, node_lines
@@ -225,6 +227,48 @@ def test_caches_are_counted_and_bypasses_explained(tmp_path: Path) -> None:
     assert [(r.reason, r.seconds) for r in refusals(trace)] == [("Unsupported node", 5.0)]
 
 
+def test_a_miss_with_the_same_graph_is_told_with_what_differs_in_the_key(tmp_path: Path) -> None:
+    def miss(frame: int, graph: str, config: str) -> bytes:
+        key = f"k{frame}{graph}{config}"
+        parts = [f"[h{graph}] gm: {graph}", f"[h{config}] inductor_config[x]: {config}"]
+        return artifact(
+            "fx_graph_cache_miss", json.dumps({"key": key, "components": parts}), (frame, 0, 0), "json"
+        ) + compiled((frame, 0, 0))
+
+    (change,) = key_changes(trace_of(tmp_path, miss(0, "a", "1"), miss(1, "a", "2"), miss(2, "b", "2")))
+    assert (change.names, change.parts, len(change.compiles)) == (
+        ("inductor_config[x]",),
+        ("inductor_config[x]: 1 → 2",),
+        1,
+    )
+
+
+def test_estimates_and_schedules_are_told_by_rank(tmp_path: Path) -> None:
+    for rank, ns in ((0, 1e6), (1, 5e6)):
+        meta = json.dumps(
+            {
+                "ops": [
+                    {"name": "mm", "type": "compute", "estimated_runtime_ns": ns},
+                    {"name": "r", "type": "collective", "estimated_runtime_ns": 1e6},
+                ]
+            }
+        )
+        write(
+            tmp_path,
+            artifact("inductor_runtime_and_tensor_meta", meta, encoding="json"),
+            artifact("inductor_collective_schedule", '["all_reduce", "wait"]', encoding="json"),
+            compiled(),
+            name=f"rank_{rank}.log",
+        )
+    trace = read_trace(tmp_path)
+    assert [(r.compile, r.fastest, r.slowest, r.least, r.most, r.collectives) for r in runtimes(trace)] == [
+        ("0/0", "rank 0", "rank 1", 2.0, 6.0, 1.0)
+    ]
+    assert [(s.ranks, s.operations) for s in schedules(trace)] == [
+        (("rank 0", "rank 1"), ("all_reduce", "wait"))
+    ]
+
+
 CODE = """
 # kernel path: x.py
 # Topologically Sorted Source Nodes: [y, z], Original ATen: [aten.relu, aten.mul]
@@ -266,6 +310,59 @@ def test_kernels_lead_to_nodes_and_lines(tmp_path: Path) -> None:
     assert kernels["extern_kernels.mm"].kind == "extern"
     assert "extern_kernels.nothing" not in kernels
     assert node_lines(graph)["y"].code == "y = x.relu()"
+
+
+def test_kernels_of_forward_and_backward_with_one_name_are_kept_apart(tmp_path: Path) -> None:
+    def code(name: str) -> str:
+        return f"# Source Nodes: [{name}], Original ATen: [aten.{name}]\ntriton_poi_fused_0 = async_compile.triton('x')\n"
+
+    def mapping(node: str) -> bytes:
+        table = {"cppCodeToPost": {"triton_poi_fused_0": [node]}, "postToPre": {node: [node]}}
+        return artifact("inductor_provenance_tracking_node_mappings", json.dumps(table), encoding="json")
+
+    trace = trace_of(
+        tmp_path, record("aot_forward_graph", {}, "f"), record("aot_backward_graph", {}, "b"),
+        artifact("inductor_post_grad_graph", "graph"), record("inductor_output_code", {}, code("add")), mapping("add"),
+        artifact("inductor_post_grad_graph", "graph2"), record("inductor_output_code", {}, code("mul")), mapping("mul"),
+    )  # fmt: skip
+    log = trace.logs[0]
+    found = [(k.direction, k.name, k.aten, k.post) for k in kernels_of(trace, log, log.compiles[0])]
+    assert found == [
+        ("forward", "triton_poi_fused_0", ("aten.add",), ("add",)),
+        ("backward", "triton_poi_fused_0", ("aten.mul",), ("mul",)),
+    ]
+
+
+def test_an_export_that_depends_on_data_is_told_with_its_derivation(tmp_path: Path) -> None:
+    created = record(
+        "expression_created",
+        {
+            "method": "eq",
+            "result": "Eq(u0, 0)",
+            "result_id": 7,
+            "arguments": ["u0", "0"],
+            "argument_ids": [3],
+        },
+        at=None,
+    )
+    asked = record(
+        "propagate_real_tensors_provenance",
+        {
+            "expr": "Eq(u0, 0)",
+            "result": "False",
+            "expr_node_id": 7,
+            "frame_locals": {"loc": "if n == 0:", "locals": {"n": "u0"}},
+        },
+        at=None,
+    )
+    missing = record("missing_fake_kernel", {"op": "my.op"}, at=None)
+    first, second = export_issues(trace_of(tmp_path, created, asked, missing, missing))
+    assert (first.code, first.values, first.derivation) == (
+        "if n == 0:",
+        (("n", "u0"),),
+        ("Eq(u0, 0) = eq(u0, 0)",),
+    )
+    assert second.title == "operator my.op has no fake kernel"
 
 
 def test_ranks_that_compile_different_graphs_are_told_with_the_first_difference(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def test_a_folder_report_cannot_leave_its_folder(tmp_path: Path) -> None:
     )
     assert result.exit_code == 0, result.output
     written = [p for p in tmp_path.rglob("*") if p.is_file() and p not in (path, tmp_path / "p.json")]
-    assert len(written) == 6
+    assert len(written) == 7
     assert all(out in p.parents for p in written)
     assert safe_name("..") == "_"
 
@@ -236,6 +236,9 @@ def test_diff_tells_what_changed(tmp_path: Path) -> None:
     a, b = write(tmp_path, compiled(), name="a.log"), write(tmp_path, compiled(seconds=9.0), name="b.log")
     result = CliRunner().invoke(app, ["diff", str(a), str(b)])
     assert "1.0 s → 9.0 s" in result.output
+    page = tmp_path / "d.html"
+    CliRunner().invoke(app, ["diff", str(a), str(b), "--html", str(page)])
+    assert "1.0 s → 9.0 s" in page.read_text()
     assert "Nothing differs" in CliRunner().invoke(app, ["diff", str(a), str(a)]).output
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torchtriage.trace.load import Trace
@@ -26,16 +26,19 @@ _GRAPH = re.compile(
 )
 _STACK = re.compile(r'File "(?P<file>.*?)", line (?P<line>\d+), in (?P<function>.*?)\n\s*(?P<code>.*)')
 _HANDLE = re.compile(r":\d+$")
-_PRE = ("dynamo_output_graph", "inductor_pre_grad_graph", "before_pre_grad_graph", "exported_program")
-_POST = (
+#: Graphs whose nodes have the user's lines, as Dynamo captured them and AOTAutograd made of them; and as lowered.
+_CAPTURED = (
+    "dynamo_output_graph", "inductor_pre_grad_graph", "before_pre_grad_graph", "exported_program", "aot_joint_graph",
+    "aot_forward_graph", "aot_backward_graph", "aot_inference_graph",
+)  # fmt: skip
+#: What begins the lowering of another graph.
+_OPENS = (
+    "inductor_output_code",
     "inductor_post_grad_graph",
     "after_post_grad_graph",
     "before_post_grad_graph",
-    "aot_inference_graph",
-    "aot_forward_graph",
-    "aot_backward_graph",
-    "aot_joint_graph",
 )
+_POST = ("inductor_post_grad_graph", "after_post_grad_graph", "before_post_grad_graph")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class Kernel:
     code: int | None = None
     """Number of the artefact with the generated code, and the line in it."""
     code_line: int = 0
+    direction: str = ""
+    """`forward` or `backward`, where a compile has both."""
 
 
 @dataclass(slots=True)
@@ -65,44 +70,63 @@ class _Seen:
     line: int
 
 
+@dataclass(slots=True)
+class _Section:
+    """One graph that was lowered: forward or backward. Their kernels may have the same names."""
+
+    seen: dict[str, _Seen] = field(default_factory=dict)
+    mappings: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    stacks: dict[str, list[Place]] = field(default_factory=dict)
+    nodes: dict[str, Place] = field(default_factory=dict)
+
+
 def kernels_of(trace: Trace, log: Log, compile: Compile) -> tuple[Kernel, ...]:
     """All kernels in the generated code of one compile, forward and backward."""
-    seen: dict[str, _Seen] = {}
-    mappings: dict[str, dict[str, list[str]]] = {}
-    stacks: dict[str, list[Place]] = {}
-    nodes: dict[str, Place] = {}
+    sections = [_Section()]
+    captured: dict[str, Place] = {}
+    backward = False
     for number in compile.artifacts:
-        one = log.artifacts[number]
-        if one.kind == "inductor_output_code" or (one.kind == "graph_dump" and "code" in one.name):
-            _scan_code(trace.text(log, one), number, seen)
+        one, section = log.artifacts[number], sections[-1]
+        if section.seen and one.title in _OPENS:
+            section = _Section()
+            sections.append(section)
+        if _is_code(one):
+            _scan_code(trace.text(log, one), number, section.seen)
         elif one.name == "inductor_provenance_tracking_node_mappings":
-            _merge(mappings, trace.json(log, one))
+            _merge(section.mappings, trace.json(log, one))
         elif one.name == "inductor_triton_kernel_to_post_grad_nodes":
-            _merge(mappings, {"cppCodeToPost": trace.json(log, one)})
+            _merge(section.mappings, {"cppCodeToPost": trace.json(log, one)})
         elif one.name == "inductor_provenance_tracking_kernel_stack_traces":
-            _merge_stacks(stacks, trace.json(log, one))
-        elif one.title in _PRE or one.title in _POST:
-            for name, place in node_lines(trace.text(log, one)).items():
-                nodes.setdefault(name, place)
-    names = dict.fromkeys((*seen, *mappings.get("cppCodeToPost", {}), *stacks))
-    return tuple(_kernel(name, compile.id, seen, mappings, stacks, nodes) for name in names)
+            _merge_stacks(section.stacks, trace.json(log, one))
+        elif one.title in _POST:
+            section.nodes.update(node_lines(trace.text(log, one)))
+        elif one.title in _CAPTURED:
+            captured.update(node_lines(trace.text(log, one)))
+        backward = backward or one.title == "aot_backward_graph"
+    found: list[Kernel] = []
+    for index, section in enumerate(sections):
+        direction = ("forward" if index == 0 else "backward") if backward and len(sections) > 1 else ""
+        names = dict.fromkeys((*section.seen, *section.mappings.get("cppCodeToPost", {}), *section.stacks))
+        found.extend(
+            _kernel(name, compile.id, section, {**captured, **section.nodes}, direction) for name in names
+        )
+    return tuple(found)
 
 
 def _kernel(
-    name: str, compile: CompileId, seen: dict[str, _Seen], mappings: dict[str, dict[str, list[str]]],
-    stacks: dict[str, list[Place]], nodes: dict[str, Place],
-) -> Kernel:  # fmt: skip
-    code = seen.get(name)
-    post = mappings.get("cppCodeToPost", {}).get(name, [])
-    to_pre = mappings.get("postToPre", {})
+    name: str, compile: CompileId, section: _Section, nodes: dict[str, Place], direction: str
+) -> Kernel:
+    code = section.seen.get(name)
+    post = section.mappings.get("cppCodeToPost", {}).get(name, [])
+    to_pre = section.mappings.get("postToPre", {})
     pre = dict.fromkeys([p for node in post for p in to_pre.get(node, [])] or (code.nodes if code else ()))
-    lines = dict.fromkeys(stacks.get(name, []))
+    lines = dict.fromkeys(section.stacks.get(name, []))
     for node in (*pre, *post):
         if node in nodes:
             lines[nodes[node]] = None
     return Kernel(
         name, kind_of(name), compile, tuple(code.aten) if code else (), tuple(post), tuple(pre), tuple(lines),
-        code.code if code else None, code.line if code else 0,
+        code.code if code else None, code.line if code else 0, direction,
     )  # fmt: skip
 
 
@@ -189,8 +213,11 @@ def node_lines(graph: str) -> dict[str, Place]:
 
 
 def has_code(log: Log, compile: Compile) -> bool:
-    return any(_is_code(log.artifacts[number]) for number in compile.artifacts)
+    return any(
+        _is_code(log.artifacts[number]) or log.artifacts[number].name.startswith("inductor_provenance")
+        for number in compile.artifacts
+    )
 
 
 def _is_code(one: Artifact) -> bool:
-    return one.kind == "inductor_output_code" or one.name.startswith("inductor_provenance")
+    return one.kind == "inductor_output_code" or (one.kind == "graph_dump" and "code" in one.name)

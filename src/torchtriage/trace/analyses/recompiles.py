@@ -7,7 +7,15 @@ from dataclasses import dataclass, field, replace
 
 from torchtriage.trace.breaks import is_limit
 from torchtriage.trace.frames import call_site, in_full, is_library
-from torchtriage.trace.guard_tree import NOT_GUARDED, GuardChange, Leaf, changes, parse_tree, short_source
+from torchtriage.trace.guard_tree import (
+    NOT_GUARDED,
+    GuardChange,
+    Leaf,
+    blank,
+    changes,
+    parse_tree,
+    short_source,
+)
 from torchtriage.trace.guards import CAUSES
 from torchtriage.trace.load import Trace
 from torchtriage.trace.model import Artifact, Compile, CompileId, GuardFailure, Log, Place, unfold
@@ -120,7 +128,7 @@ def recompile_causes(trace: Trace, *, examine: bool = True) -> tuple[RecompileCa
         frame = named_frame(log, compile, of)
         totals[frame] = totals.get(frame, 0) + 1
         reason = compile.reasons[0]
-        source = _INDEX.sub("[*]", short_source(reason.source) or reason.guard)
+        source = _INDEX.sub("[*]", short_source(reason.source) or blank(reason.guard))
         key = (frame, reason.cause, source, reason.dimension if reason.cause == "size" else None)
         group = groups.setdefault(key, _Group(reason))
         group.members.append((log, compile))
@@ -164,6 +172,8 @@ def _limits(trace: Trace, of: dict[FrameKey, list[Compile]]) -> set[Frame]:
 
 
 def _values(reason: GuardFailure) -> str:
+    if reason.cause in ("identity", "type"):
+        return ""  # numbers that say nothing
     if reason.expected and reason.actual:
         return f"{cut(reason.expected)} → {cut(reason.actual)}"
     return cut(reason.expected or reason.guard)
@@ -182,7 +192,7 @@ def _cause(
     return RecompileCause(
         frame=frame, cause=cause, source=source if first.source else "", dimension=dimension, guard=first.guard,
         count=sum(c.failure is None for _, c in group.members), seconds=sum(c.seconds for _, c in group.members),
-        compiles=tuple((log.name, c.id) for log, c in group.members), values=tuple(group.values), place=first.place,
+        compiles=tuple((log.name, c.id) for log, c in group.members), values=tuple(filter(None, group.values)), place=first.place,
         call=next((site for _, c in group.members if (site := call_site(c.stack))), None), hint=first.hint, limit=limit,
         refused=sum(c.failure is not None for _, c in group.members),
         expected=cause in ONCE_IS_EXPECTED and of_frame == len({log.name for log, _ in group.members}),

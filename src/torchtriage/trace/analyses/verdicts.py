@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from torchtriage.trace.analyses.caches import refusals
+from torchtriage.trace.analyses.caches import key_changes, refusals
 from torchtriage.trace.analyses.compile_time import repetitions, time_use, twins
+from torchtriage.trace.analyses.exports import export_issues
 from torchtriage.trace.analyses.failures import failure_groups
 from torchtriage.trace.analyses.graph_breaks import break_sites
 from torchtriage.trace.analyses.ranks import rank_report
@@ -20,6 +21,8 @@ Level = Literal["problem", "note"]
 LARGE_SHARE = 0.4
 #: Seconds below which a share of compile time, or a graph that was compiled again, is not worth a word.
 SMALL = 1.0
+#: What makes a graph large.
+MANY_NODES, MANY_INPUTS = 3000, 1000
 
 ADVICE_PHASE = {
     "autotuning": "mode='max-autotune' searches for the fastest kernels; keep its cache (TORCHINDUCTOR_CACHE_DIR) between runs, or use the default mode",
@@ -218,6 +221,16 @@ def _caches(trace: Trace) -> Iterator[Verdict]:
         )  # fmt: skip
 
 
+def _cache_keys(trace: Trace) -> Iterator[Verdict]:
+    for change in key_changes(trace)[:3]:
+        yield Verdict(
+            "cache", "note", change.seconds,
+            f"{change.cache} missed {times(len(change.compiles))} for {change.function} with the same graph: "
+            f"its key differs in {', '.join(change.names[:4])}",
+            "", None, tuple(cut(part, 300) for part in change.parts[:10]), change.compiles,
+        )  # fmt: skip
+
+
 def _cudagraphs(trace: Trace) -> Iterator[Verdict]:
     reasons: dict[str, list[tuple[str, CompileId]]] = {}
     for log, compile in trace.compiles():
@@ -262,6 +275,34 @@ def _ranks(trace: Trace) -> Iterator[Verdict]:
             )
 
 
+def _exports(trace: Trace) -> Iterator[Verdict]:
+    for issue in export_issues(trace):
+        details = [f"code: {issue.code}"] if issue.code else []
+        details += [f"{name} = {cut(value, 200)}" for name, value in issue.values[:12]]
+        details += list(issue.derivation[:20])
+        yield Verdict(
+            "export", "problem", 0.0, issue.title + at(issue.place), issue.advice, issue.place, tuple(details)
+        )
+
+
+def _sizes(trace: Trace) -> Iterator[Verdict]:
+    """Graphs that are large in themselves."""
+    for what, name, limit in (
+        ("nodes", "graph_node_count", MANY_NODES),
+        ("inputs", "graph_input_count", MANY_INPUTS),
+    ):
+        large = [(c.metrics.number(name), n, log, c) for n, (log, c) in enumerate(trace.compiles())]
+        large = [row for row in large if row[0] >= limit]
+        if large:
+            number, _, _, most = max(large, key=lambda row: row[:2])
+            yield Verdict(
+                "graph size", "note", sum(c.seconds for *_, c in large),
+                f"{times(len(large), 'graph')} of {limit} {what} and more; the largest, of {most.function}, has {number:.0f}",
+                "compile repeated parts by themselves (regional compilation)", most.place, (),
+                tuple((log.name, c.id) for *_, log, c in large[:50]),
+            )  # fmt: skip
+
+
 def _unreadable(trace: Trace) -> Iterator[Verdict]:
     for log in trace.logs:
         if log.problem_count:
@@ -281,5 +322,6 @@ def _unreadable(trace: Trace) -> Iterator[Verdict]:
 
 #: Every question that is asked of a trace. Add a row to ask another.
 QUESTIONS: tuple[Callable[[Trace], Iterator[Verdict]], ...] = (
-    _recompiles, _breaks, _failures, _time, _repetitions, _caches, _cudagraphs, _ranks, _unreadable,
+    _recompiles, _breaks, _failures, _time, _repetitions, _caches, _cache_keys, _cudagraphs, _ranks, _exports, _sizes,
+    _unreadable,
 )  # fmt: skip
