@@ -124,7 +124,10 @@ class LogBuilder:
             name, encoding = meta.get("name", ""), meta.get("encoding", "")
             name = self.intern(name) if isinstance(name, str) else ""
             encoding = self.intern(encoding) if isinstance(encoding, str) else ""
-        attempt, digest = item.data.get("attempt"), item.data.get("has_payload")
+        attempt = item.data.get("attempt")
+        digest = item.data.get("has_payload") if item.payload is not None else ""
+        if not item.intact and item.payload is not None:  # what it is, not what it was meant to be
+            digest = hashlib.md5(item.payload, usedforsecurity=False).hexdigest()
         made = Artifact(
             self.number, self.intern(item.kind), name, encoding, compile.id, attempt if isinstance(attempt, int) else 0,
             item.offset, item.header_length, item.length, digest if isinstance(digest, str) else "",

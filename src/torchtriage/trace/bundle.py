@@ -16,6 +16,7 @@ import orjson
 
 from torchtriage.trace.analyses.kernels import Kernel, has_code, kernels_of
 from torchtriage.trace.build import CONFIG_FIELDS
+from torchtriage.trace.frames import call_site, is_library
 from torchtriage.trace.load import Trace
 from torchtriage.trace.model import Artifact, Compile, Log, Place
 from torchtriage.trace.page import Page, plain
@@ -102,8 +103,9 @@ def make_bundle(trace: Trace, page: Page, capacity: int = CAPACITY) -> Bundle:
     packer.close()
     configs = {key: packer.add(_pretty(text)) for log in trace.logs for key, text in log.configs.items()}
     packer.close()
+    zero = min((log.epoch for log in trace.logs if log.epoch), default=0.0)
     rows = [
-        _row(log, c, number, names, artifacts, details[number], kernel_items[number])
+        _row(log, c, zero, names, artifacts, details[number], kernel_items[number])
         for number, (log, c) in enumerate(compiles)
     ]
     index = {
@@ -122,13 +124,15 @@ def make_bundle(trace: Trace, page: Page, capacity: int = CAPACITY) -> Bundle:
 
 
 def _row(
-    log: Log, c: Compile, number: int, names: Names, artifacts: dict[str, dict[int, list[int]]], detail: int, kernels: int
+    log: Log, c: Compile, zero: float, names: Names, artifacts: dict[str, dict[int, list[int]]], detail: int, kernels: int
 ) -> list[Any]:  # fmt: skip
     place = c.place or Place("", 0)
+    if is_library(place.file):  # a wrapper of torch's: the user's line that called it says more
+        place = call_site(c.stack) or place
     mine = artifacts[log.name]
     return [
         log.title, str(c.id), names(c.function), names(place.file), place.line, c.status, round(c.seconds, 4), c.graphs,
-        int(c.metrics.number("graph_op_count")), len(c.breaks), len(c.reasons), None if c.start is None else round(c.start, 4),
+        int(c.metrics.number("graph_op_count")), len(c.breaks), len(c.reasons), None if c.start is None else round(c.start + log.epoch - zero, 4),
         detail, kernels, [mine[n] for n in c.artifacts], log.name,
     ]  # fmt: skip
 

@@ -18,7 +18,7 @@ _IDENTITY = re.compile(r"\b\d{12,}\b")
 _LOCAL = re.compile(r"L\['(\w+)'\]")
 _EQUALS = re.compile(r"^(?P<source>.*?) (?:==|is) (?P<value>.*)$")
 _SETTING = re.compile(r'"(\w+)":([^",{}\[\]]+|"[^"]*")')
-NOT_GUARDED = "not guarded"
+NOT_GUARDED, DYNAMIC = "not guarded", "dynamic"
 #: Guards on identities and types: they come and go with the code that is traced and say nothing about values.
 _BORING = frozenset(
     {"NO_TENSOR_ALIASING", "DIMENSION_DYNAMIC_MARKING_GUARD", "ID_MATCH", "TYPE_MATCH", "DICT_CONTAINS", "DICT_VERSION",
@@ -161,7 +161,7 @@ def _value(leaf: Leaf | None) -> str:
 
 
 def _dynamic(value: str) -> str:
-    return "dynamic" if value == "None" else value
+    return DYNAMIC if value == "None" else value
 
 
 def _list(text: str) -> list[str]:

@@ -6,15 +6,14 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from multiprocessing import get_context
 from typing import Any
 
 from torchtriage.trace.breaks import is_limit
 from torchtriage.trace.build import build_log
 from torchtriage.trace.model import Artifact, Compile, CompileId, Log, Totals
+from torchtriage.trace.parallel import read_together
 from torchtriage.trace.records import HEADER, Record, lenient_json, printable, read_records
 from torchtriage.trace.sources import CHUNK, NotATrace, Source, discover, materialise, scratch_folder
 
@@ -112,22 +111,22 @@ def read_trace(
 def _read_all(
     sources: list[Source], folder: str, workers: int | None, progress: Callable[[int, int], None] | None
 ) -> Iterator[Log]:
-    read = partial(read_log, scratch=folder)
-    wanted = workers or min(
-        len(sources), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
-    )
-    size = sum(os.path.getsize(s.path) for s in sources if s.packing != "url")
-    if wanted > 1 and len(sources) > 1 and (workers or size > WORTH_PROCESSES):
-        with ProcessPoolExecutor(wanted, mp_context=get_context("spawn")) as pool:
-            for number, log in enumerate(pool.map(read, sources), 1):
-                if progress:
-                    progress(number, len(sources))
-                yield log
-        return
-    for number, source in enumerate(sources, 1):
-        log = read(source)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    wanted = min(workers or cores, len(sources))
+    sizes = [0 if s.packing == "url" else os.path.getsize(s.path) for s in sources]
+
+    def done(number: int) -> None:
         if progress:
             progress(number, len(sources))
+
+    found: dict[int, Log] = {}
+    if wanted > 1 and (workers or sum(sizes) > WORTH_PROCESSES):
+        found = read_together(sources, sizes, folder, wanted, done)
+    for number, source in enumerate(sources):
+        log = found.pop(number, None)
+        if log is None:
+            log = read_log(source, folder)
+            done(number + 1)
         yield log
 
 

@@ -63,6 +63,7 @@ class Artifact:
     header_length: int
     length: int
     digest: str
+    """MD5 of the payload as it is; empty where there is none."""
 
     @property
     def title(self) -> str:

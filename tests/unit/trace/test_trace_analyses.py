@@ -115,6 +115,7 @@ def test_guard_trees_tell_what_else_differs_and_whose_line_it_is(tmp_path: Path)
     )  # fmt: skip
     (cause,) = recompile_causes(trace)
     assert str(cause.place) == "app/model.py:7"
+    assert cause.settled
     assert [(c.source, c.aspect, c.before, c.after) for c in cause.also] == [
         ("y", "size[0]", "4", "dynamic"),
         ("lr", "value", "0.1", "not guarded"),
@@ -380,6 +381,17 @@ def test_ranks_that_compile_different_graphs_are_told_with_the_first_difference(
     assert "torch.add" in one.first_difference
     assert "torch.mul" in one.first_difference
     assert (report.waiting[0].slowest, report.waiting[0].seconds) == ("rank 2", 6.0)
+
+
+def test_a_payload_that_was_changed_under_its_hash_is_compared_as_it_is(tmp_path: Path) -> None:
+    log = artifact("inductor_collective_schedule", '["all_reduce"]', encoding="json") + compiled()
+    write(tmp_path, log, name="rank_0.log")
+    write(tmp_path, log.replace(b"all_reduce", b"all_gather"), name="rank_1.log")
+    trace = read_trace(tmp_path)
+    (one,) = rank_report(trace).divergences
+    assert one.what == "collectives, or their order"
+    texts = {trace.text(log, log.artifacts[0]) for log in trace.logs}
+    assert texts == {'["all_reduce"]', '["all_gather"]'}
 
 
 def test_verdicts_put_problems_first_and_the_dearest_before_others(tmp_path: Path) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gzip
 import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 from trace_writing import artifact, compiled, write
 
-from torchtriage.trace import NotATrace, read_trace
+from torchtriage.trace import NotATrace, parallel, read_trace
 
 
 def test_a_folder_of_ranks_is_read_in_their_order(tmp_path: Path) -> None:
@@ -99,3 +101,32 @@ def test_many_ranks_are_read_by_processes_with_the_same_result(tmp_path: Path) -
     alone, together = read_trace(tmp_path, workers=1), read_trace(tmp_path, workers=2)
     assert alone.totals == together.totals
     assert [log.artifacts for log in alone.logs] == [log.artifacts for log in together.logs]
+
+
+def test_reading_a_trace_never_imports_torch() -> None:
+    code = (
+        "import sys, torchtriage.cli.trace, torchtriage.trace.diff, torchtriage.trace.page, torchtriage.trace.bundle, "
+        "torchtriage.trace.export, torchtriage.report.trace_html, torchtriage.report.trace_terminal; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_script_without_a_main_guard_can_read_many_ranks(tmp_path: Path) -> None:
+    for rank in range(3):
+        write(tmp_path / "logs", compiled(), name=f"rank_{rank}.log")
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"print('once')\nfrom torchtriage.trace import read_trace\nprint(read_trace({str(tmp_path / 'logs')!r}, workers=2).totals.logs)\n"
+    )
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert run.stdout.split() == ["once", "3"], run.stderr
+
+
+def test_what_a_dead_worker_leaves_is_read_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in range(3):
+        write(tmp_path, compiled(), name=f"rank_{rank}.log")
+    monkeypatch.setattr(parallel, "COMMAND", "import os; os._exit(3)")
+    assert read_trace(tmp_path, workers=2).totals.logs == 3

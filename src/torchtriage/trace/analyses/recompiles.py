@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from torchtriage.trace.breaks import is_limit
 from torchtriage.trace.frames import call_site, in_full, is_library
 from torchtriage.trace.guard_tree import (
+    DYNAMIC,
     NOT_GUARDED,
     GuardChange,
     Leaf,
@@ -63,6 +64,8 @@ class RecompileCause:
     hint: str = ""
     also: tuple[GuardChange, ...] = ()
     """Other guards of the entry that failed which the new entry does not have: they may have failed too."""
+    settled: bool = False
+    """True when the new entry leaves the value free: this recompile happens once a run."""
     limit: bool = False
     """True when the function hit the recompile limit and runs in eager since."""
     expected: bool = False
@@ -214,11 +217,17 @@ def _examined(
         for c in differing
         if c.before != NOT_GUARDED and (c.source, c.aspect) != (cause.source, _aspect(cause))
     )
-    return replace(cause, place=place, also=also)
+    free = (DYNAMIC, NOT_GUARDED)
+    settled = any(
+        (c.source, c.aspect) == (cause.source, _aspect(cause)) and c.after in free for c in differing
+    )
+    return replace(cause, place=place, also=also, settled=settled and cause.count == 1)
 
 
 def _aspect(cause: RecompileCause) -> str:
-    return cause.cause if cause.dimension is None else f"{cause.cause}[{cause.dimension}]"
+    if cause.dimension is None:
+        return "value" if cause.cause in ("scalar", "flag", "attribute", "global value") else cause.cause
+    return f"{cause.cause}[{cause.dimension}]"
 
 
 def _entry(frame: list[Compile], compile: Compile) -> Compile | None:

@@ -94,6 +94,8 @@ def _recompile_details(cause: RecompileCause) -> Iterator[str]:
         yield f"the guard was installed by {cause.place}{': ' + cut(cause.place.code, 120) if cause.place.code else ''}"
     if cause.call is not None:
         yield f"the function was called at {cause.call}{': ' + cut(cause.call.code, 120) if cause.call.code else ''}"
+    if cause.settled:
+        yield "the new entry leaves it free, so this costs one recompile a run; marking it before the first call saves that one too"
     if cause.special:
         yield "sizes 0 and 1 are compiled by themselves: torch._dynamo.decorators.mark_unbacked, or padding, avoids it"
     if cause.hint:
