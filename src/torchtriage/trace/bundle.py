@@ -117,6 +117,7 @@ def make_bundle(trace: Trace, page: Page, capacity: int = CAPACITY) -> Bundle:
         "stacks": _trie(compiles, names),
         "kernels": kernels,
         "configs": configs,
+        "sources": _sources(compiles),
         "left_out": packer.left_out,
     }
     index["names"] = list(names.numbers)
@@ -145,6 +146,16 @@ def _detail(c: Compile) -> dict[str, Any]:
         "attempts": c.attempts, "metrics": c.metrics.values, "backward": c.metrics.backward,
         "configs": c.metrics.configs, "phases": c.phases,
     }  # fmt: skip
+
+
+def _sources(compiles: list[tuple[Log, Compile]]) -> dict[str, list[int]]:
+    """Source file -> [compile, its artefact] that holds its text, where the log has it."""
+    out: dict[str, list[int]] = {}
+    for number, (log, c) in enumerate(compiles):
+        for place, artifact in enumerate(c.artifacts):
+            if log.artifacts[artifact].kind == "dump_file":
+                out[log.artifacts[artifact].name] = [number, place]
+    return out
 
 
 def _dump(value: Any) -> bytes:

@@ -17,7 +17,10 @@ MANY_SPANS, LONG_ENOUGH = 100_000, 0.01
 PHASES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (phase, re.compile(pattern))
     for phase, pattern in (
-        ("autotuning", r"(?i)autotun|benchmark|select_algorithm|coordinate_descent|autotuning_choices|precompile_choices"),
+        (
+            "autotuning",
+            r"(?i)autotun|benchmark|select_algorithm|coordinate_descent|autotuning_choices|precompile_choices",
+        ),
         ("cache", r"(?i)cache(?!.*load_by_key_path)|bundler|pgo|code_state|remote"),
         (
             "C++/Triton compile",

@@ -9,7 +9,7 @@ from trace_writing import artifact, compiled, event, metrics, record, write
 
 from torchtriage.trace import Trace, read_trace
 from torchtriage.trace.analyses.caches import cache_use, key_changes, refusals
-from torchtriage.trace.analyses.collectives import runtimes, schedules
+from torchtriage.trace.analyses.collectives import disparities, runtimes, schedules
 from torchtriage.trace.analyses.compile_time import repetitions, time_use, twins
 from torchtriage.trace.analyses.exports import export_issues
 from torchtriage.trace.analyses.failures import failure_groups
@@ -268,6 +268,14 @@ def test_estimates_and_schedules_are_told_by_rank(tmp_path: Path) -> None:
     assert [(s.ranks, s.operations) for s in schedules(trace)] == [
         (("rank 0", "rank 1"), ("all_reduce", "wait"))
     ]
+
+
+def test_code_that_does_not_call_what_was_scheduled_is_told(tmp_path: Path) -> None:
+    name = "torch.ops._c10d_functional.all_reduce_.default"
+    plan = artifact("inductor_collective_schedule", json.dumps([name, name]), encoding="json")
+    code = record("inductor_output_code", {}, f"import x\ndef call(args):\n    {name}(buf0)\n")
+    (one,) = disparities(trace_of(tmp_path, plan, code, compiled()))
+    assert (one.scheduled, one.in_code) == (((name, 2),), ((name, 1),))
 
 
 CODE = """

@@ -161,6 +161,53 @@ def test_ten_thousand_compiles_are_shown_at_once(tmp_path: Path) -> None:
     assert 20 < dom.count('class="row') < 200
 
 
+EVERYWHERE = """
+const errors = [], say = e => errors.push(String(e.message || e.reason || e));
+addEventListener('error', say); addEventListener('unhandledrejection', say);
+(async () => {
+  const stops = [...tabs.map(a => a.hash)];
+  C.forEach((c, i) => { stops.push('#c=' + i, '#p=' + i); c[ARTS].forEach((_, j) => stops.push('#a=' + i + '.' + j)); });
+  Object.keys(X.configs).forEach(k => stops.push('#g=' + k));
+  for (const stop of stops.slice(0, 150)) {
+    history.replaceState(null, '', stop); await route().catch(say);
+    const tree = [...document.querySelectorAll('#view button')].find(b => b.textContent === 'as a tree');
+    if (tree) { tree.click(); document.body.dataset.tree = document.querySelectorAll('#view .tree summary').length; }
+  }
+  document.body.dataset.visited = Math.min(150, stops.length); document.body.dataset.errors = errors.length + ' ' + errors.slice(0, 3).join('; ');
+})();
+"""
+
+
+@needs_browser
+@pytest.mark.parametrize("name", ["dyn", "bwd", "fail"])
+def test_every_view_of_a_real_trace_opens_without_an_error(name: str, tmp_path: Path) -> None:
+    trace = read_trace(Path(__file__).parent / "data" / f"{name}.log.xz")
+    dom = browse(tmp_path, page_of(trace), "", EVERYWHERE)
+    assert re.search(r'data-visited="(\d+)"', dom)
+    errors = re.search(r'data-errors="([^"]*)"', dom)
+    assert errors is not None
+    assert errors[1] == "0 "
+    if name != "fail":
+        tree = re.search(r'data-tree="(\d+)"', dom)
+        assert tree is not None
+        assert int(tree[1]) > 1
+
+
+@needs_browser
+def test_a_stack_leads_to_the_source_file_where_the_log_has_it(tmp_path: Path) -> None:
+    stack = {"stack": [{"line": 2, "name": "inner", "filename": "<eval_with_key>.3", "loc": ""}]}
+    trace = read_trace(
+        write(
+            tmp_path,
+            record("dump_file", {"name": "<eval_with_key>.3"}, "one\ntwo", at=None),
+            record("dynamo_start", stack),
+            compiled(),
+        )
+    )
+    dom = browse(tmp_path, page_of(trace), "#c=0")
+    assert re.search(r'href="#a=\d+\.0\.2">&lt;eval_with_key&gt;\.3:2', dom)
+
+
 def test_the_summary_names_the_dearest_cause_and_fits_a_screen(tmp_path: Path) -> None:
     reason = "0/0: tensor 'x' size mismatch at index 0. expected 4, actual 5"
     trace = read_trace(

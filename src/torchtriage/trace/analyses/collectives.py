@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass
 
 from torchtriage.trace.analyses.recompiles import artifact_of
 from torchtriage.trace.load import Trace
 from torchtriage.trace.model import finite
+
+#: A call of a collective in generated code, or of the wait for one.
+_CALL = re.compile(r"(?<![\w.])(torch\.ops\._c10d_functional\.\w+\.\w+)\(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,46 @@ class Runtime:
     most: float
     collectives: float
     """Of the slowest rank, the part spent in collectives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disparity:
+    """A graph whose generated code does not call the collectives that were scheduled for it."""
+
+    compile: str
+    ranks: tuple[str, ...]
+    scheduled: tuple[tuple[str, int], ...]
+    in_code: tuple[tuple[str, int], ...]
+
+
+def disparities(trace: Trace) -> tuple[Disparity, ...]:
+    """Schedules against generated code, by operation and count. Equal pairs of texts are read once."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    texts: dict[tuple[str, str, str], tuple[Counter[str], Counter[str]]] = {}
+    for log in trace.logs:
+        if not any(one.name == "inductor_collective_schedule" for one in log.artifacts):
+            continue
+        for compile in log.compiles:
+            plan, code = (
+                artifact_of(log, compile, "inductor_collective_schedule"),
+                artifact_of(log, compile, "inductor_output_code"),
+            )
+            if plan is None or code is None:
+                continue
+            key = (str(compile.id), plan.digest, code.digest)
+            if key not in texts:
+                names = trace.json(log, plan)
+                scheduled = Counter(map(str, names)) if isinstance(names, list) else Counter[str]()
+                texts[key] = (
+                    scheduled,
+                    Counter(_CALL.findall(trace.text(log, code).partition("def call(")[2])),
+                )
+            if texts[key][0] != texts[key][1]:
+                found.setdefault(key, []).append(log.title)
+    return tuple(
+        Disparity(key[0], tuple(ranks), *(tuple(sorted(side.items())) for side in texts[key]))
+        for key, ranks in found.items()
+    )  # fmt: skip
 
 
 def schedules(trace: Trace) -> tuple[Schedule, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from torchtriage.trace.analyses.caches import key_changes, refusals
+from torchtriage.trace.analyses.collectives import disparities
 from torchtriage.trace.analyses.compile_time import repetitions, time_use, twins
 from torchtriage.trace.analyses.exports import export_issues
 from torchtriage.trace.analyses.failures import failure_groups
@@ -277,6 +278,20 @@ def _ranks(trace: Trace) -> Iterator[Verdict]:
             )
 
 
+def _collectives(trace: Trace) -> Iterator[Verdict]:
+    for one in disparities(trace)[:10]:
+        planned, called = dict(one.scheduled), dict(one.in_code)
+        details = [
+            f"{name}: {planned.get(name, 0)} scheduled, {called.get(name, 0)} in the code"
+            for name in dict.fromkeys((*planned, *called))
+            if planned.get(name) != called.get(name)
+        ]
+        yield Verdict(
+            "ranks", "note", 0.0, f"the code of {one.compile} does not call the collectives that were scheduled ({', '.join(one.ranks[:6])})",
+            "", None, tuple(details[:20]),
+        )  # fmt: skip
+
+
 def _exports(trace: Trace) -> Iterator[Verdict]:
     for issue in export_issues(trace):
         details = [f"code: {issue.code}"] if issue.code else []
@@ -324,6 +339,6 @@ def _unreadable(trace: Trace) -> Iterator[Verdict]:
 
 #: Every question that is asked of a trace. Add a row to ask another.
 QUESTIONS: tuple[Callable[[Trace], Iterator[Verdict]], ...] = (
-    _recompiles, _breaks, _failures, _time, _repetitions, _caches, _cache_keys, _cudagraphs, _ranks, _exports, _sizes,
+    _recompiles, _breaks, _failures, _time, _repetitions, _caches, _cache_keys, _cudagraphs, _ranks, _collectives, _exports, _sizes,
     _unreadable,
 )  # fmt: skip
