@@ -23,6 +23,8 @@ _CONTEXT = re.compile(r"^ +Developer debug context: (?P<text>.*?)(?=^\s*$|\Z)", 
 _GENERIC = re.compile(
     r"(?:Encountered graph break when attempting to (?:trace|store) .*|Failed to handle graph break gracefully\. .*):$"
 )
+#: Characters of a text that are looked at.
+LONGEST = 100_000
 _SKIPPED = "Skipping the function and falling back to eager"
 #: The identifier of "the recompile limit is exceeded", which is a limit and no break.
 LIMIT_IDENTIFIER = "gb0039"
@@ -34,6 +36,7 @@ _LIMIT = re.compile(
 
 def parse_break(text: str, artifact: int | None = None) -> GraphBreak:
     """The value of one text, whichever of torch's versions wrote it."""
+    text = text[:LONGEST]
     body, _, trace = text.partition("\nUser code traceback:\n")
     user_trace = re.split(
         r"^Traceback \(most recent call last\)|^NoneType: None", trace, maxsplit=1, flags=re.M

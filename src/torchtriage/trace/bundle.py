@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from torchtriage.trace.analyses.kernels import Kernel, has_code, kernels_of
+from torchtriage.trace.analyses.recompiles import cut
 from torchtriage.trace.build import CONFIG_FIELDS
 from torchtriage.trace.frames import call_site, is_library
 from torchtriage.trace.load import Trace
@@ -27,6 +28,7 @@ CAPACITY = 96 << 20
 LONGEST_ITEM = 8 << 20
 FLAMES = 400
 KERNEL_ROWS = 20_000
+LONGEST_NAME = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class Names:
         self.numbers: dict[str, int] = {}
 
     def __call__(self, text: str) -> int:
+        text = cut(text, LONGEST_NAME)
         return self.numbers.setdefault(text, len(self.numbers))
 
 
@@ -241,25 +244,23 @@ def _flames(compiles: list[tuple[Log, Compile]], names: Names) -> dict[int, list
     return out
 
 
-def _trie(compiles: list[tuple[Log, Compile]], names: Names) -> list[Any]:
-    """Call stacks as a tree: node = [file, line, function, compiles that begin here, children]."""
-    root: dict[tuple[int, int, int], Any] = {}
+def _trie(compiles: list[tuple[Log, Compile]], names: Names) -> dict[str, list[Any]]:
+    """Call stacks as a tree, flat: node = [file, line, function, compiles that begin here, numbers of children]."""
+    nodes: list[list[Any]] = []
+    roots: list[int] = []
+    known: dict[tuple[int, int, int, int], int] = {}
     for number, (_, c) in enumerate(compiles):
-        level = root
-        node: list[Any] | None = None
+        at = -1
         for place in c.stack:
-            key = (names(place.file), place.line, names(place.function))
-            node = level.setdefault(key, [[], {}])
-            level = node[1]
-        if node is not None:
-            node[0].append(number)
-    return _listed(root)
-
-
-def _listed(level: dict[tuple[int, int, int], Any], depth: int = 0) -> list[Any]:
-    if depth > 200:
-        return []
-    return [[*key, node[0], _listed(node[1], depth + 1)] for key, node in level.items()]
+            key = (at, names(place.file), place.line, names(place.function))
+            if key not in known:
+                known[key] = len(nodes)
+                (nodes[at][4] if at >= 0 else roots).append(len(nodes))
+                nodes.append([*key[1:], [], []])
+            at = known[key]
+        if at >= 0:
+            nodes[at][3].append(number)
+    return {"nodes": nodes, "roots": roots}
 
 
 def unpack(bundle: Bundle) -> Iterator[bytes]:

@@ -256,7 +256,7 @@ def difference(before: str, after: str) -> tuple[str, ...]:
     )
     if a == b:
         return ()
-    if len(a) + len(b) > 20_000:
+    if len(a) + len(b) > 8_000:
         first = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))  # noqa: B905
         return tuple(
             f"{sign} {cut(t[first].strip(), 160)}" for sign, t in (("-", a), ("+", b)) if first < len(t)

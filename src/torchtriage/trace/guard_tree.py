@@ -18,6 +18,8 @@ _IDENTITY = re.compile(r"\b\d{12,}\b")
 _LOCAL = re.compile(r"L\['(\w+)'\]")
 _EQUALS = re.compile(r"^(?P<source>.*?) (?:==|is) (?P<value>.*)$")
 _SETTING = re.compile(r'"(\w+)":([^",{}\[\]]+|"[^"]*")')
+#: Characters of a line that are looked at.
+LONGEST = 4000
 NOT_GUARDED, DYNAMIC = "not guarded", "dynamic"
 #: Guards on identities and types: they come and go with the code that is traced and say nothing about values.
 _BORING = frozenset(
@@ -57,6 +59,7 @@ def parse_tree(text: str) -> tuple[Leaf, ...]:
     leaves: list[Leaf] = []
     source = ""
     for line in text.split("\n"):
+        line = line[:LONGEST]
         manager = _MANAGER.match(line)
         if manager is not None:
             source = manager["source"]

@@ -37,6 +37,8 @@ CAUSES: dict[str, tuple[str, str]] = {
     "other": ("a guard failed", "look at the guard and the line that installed it"),
 }  # fmt: skip
 
+#: Characters of a reason that are looked at. Guards on long strings can be of any length.
+LONGEST = 6000
 _TENSOR = r"tensor '(?P<source>.*)' "
 _EXPECTED = r"(?:at index (?P<dim>\d+)\. )?expected (?P<expected>.*?), actual (?P<actual>.*)"
 _NAME = r"(?P<source>[\w.\[\]'\"()]*[\w.\]'\"])"
@@ -83,7 +85,9 @@ RULES: tuple[Rule, ...] = (
     _rule("scalar", r" (?:==|<=|>=|<|>) "),
 )  # fmt: skip
 
-_USER_LINE = re.compile(r'File "(?P<file>.*?)", line (?P<line>\d+), in (?P<function>.*)\n\s*(?P<code>.*)')
+_USER_LINE = re.compile(
+    r'File "(?P<file>.{0,1000}?)", line (?P<line>\d{1,9}), in (?P<function>.*)\n[ \t]*(?P<code>.*)'
+)
 _COMMENT = re.compile(
     r"\s+# (?P<code>.*?)\s+# (?P<file>[^#\s]+):(?P<line>\d+) in (?P<function>\S+)(?P<rest>.*)", re.S
 )
@@ -95,6 +99,7 @@ _ENTRY = re.compile(r"(?:\[?[\w!]+/)?[\w!]*\d+/\d+(?:_\d+)?\]?")
 @lru_cache(maxsize=4096)
 def parse_reason(text: str) -> GuardFailure:
     """One recompile reason: `<entry>: <guard>  # <code>  # <file>:<line> in <function>` and what may follow."""
+    text = text[:LONGEST]
     entry, rest = "", text
     head, colon, tail = text.partition(": ")
     if colon and _ENTRY.fullmatch(head.strip()):

@@ -104,7 +104,9 @@ def read_trace(
     folder = scratch.name if scratch else ""
     logs = tuple(_read_all(sources, folder, workers, progress))
     if not any(log.records for log in logs):
-        raise NotATrace(f"{printable(places[0])}: no TORCH_TRACE record could be read")
+        raise NotATrace(
+            f"{printable(places[0])}: not one TORCH_TRACE record is in it, so this is no such log"
+        )
     return Trace(printable(", ".join(places)), logs, tuple(passed), scratch)
 
 

@@ -314,7 +314,7 @@ def finite(value: Any) -> float:
 
 def unfold(function: str) -> str:
     """`torch_dynamo_resume_in_forward_at_10` -> `forward`."""
-    for _ in range(20):
+    for _ in range(20 if len(function) < 500 else 0):
         match = RESUME.match(function)
         if match is None or not match[1]:
             return function

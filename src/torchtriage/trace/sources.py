@@ -84,9 +84,11 @@ def discover(place: str) -> tuple[tuple[Source, ...], tuple[str, ...]]:
         return _folder(path)
     if not stat.S_ISREG(mode):
         raise NotATrace(f"{place}: neither a file nor a folder")
-    found = list(_expand(path, path.name))
+    if path.stat().st_size == 0:
+        raise NotATrace(f"{place}: the file is empty")
+    found = list(_expand(path, path.name, named=True))
     if not found:
-        raise NotATrace(f"{place}: {_why_not(path)}")
+        raise NotATrace(f"{place}: an archive without a TORCH_TRACE log")
     return _order(found), ()
 
 
@@ -116,8 +118,11 @@ def _order(found: list[Source]) -> tuple[Source, ...]:
     return tuple(sorted(found, key=lambda s: (s.rank is None, s.rank or 0, s.name)))
 
 
-def _expand(path: Path, name: str) -> Iterator[Source]:
-    """The logs in one local file: itself, unpacked, or the members of an archive."""
+def _expand(path: Path, name: str, named: bool = False) -> Iterator[Source]:
+    """The logs in one local file: itself, unpacked, or the members of an archive.
+
+    A file that the user named is read to its end before it is called something else.
+    """
     with path.open("rb") as file:
         magic = file.read(6)
     if magic.startswith(ZIP):
@@ -136,7 +141,7 @@ def _expand(path: Path, name: str) -> Iterator[Source]:
         return
     packing = _packing(magic)
     source = Source(name, str(path), packing=packing)
-    if looks_like_trace(peek(source)):
+    if named or looks_like_trace(peek(source)):
         yield source
 
 
@@ -166,12 +171,6 @@ def _pieces(stream: IO[bytes]) -> Iterator[bytes]:
     """One read of the underlying stream at a time: what was unpacked before an error is not lost with it."""
     read = getattr(stream, "read1", stream.read)
     return iter(partial(read, CHUNK), b"")
-
-
-def _why_not(path: Path) -> str:
-    if path.stat().st_size == 0:
-        return "the file is empty"
-    return "no TORCH_TRACE record in its beginning, so this is not such a log"
 
 
 def _stream(source: Source) -> IO[bytes]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from pathlib import Path
 
 import orjson
 import pytest
-from trace_writing import compiled, needs_real, real_logs, record, write
+from trace_writing import artifact, compiled, event, metrics, needs_real, real_logs, record, write
 
 from torchtriage.report.trace_html import render_html
 from torchtriage.trace import NotATrace, read_trace
@@ -92,3 +93,25 @@ def test_odd_values_in_every_field_make_a_report(value: object, tmp_path: Path) 
     ]  # type: ignore[arg-type]
     path = write(tmp_path, *parts)
     all_the_way(path, path)
+
+
+HOSTILE = {
+    "reason": lambda: artifact("recompile_reasons", "0/0: " + "tensor '" + "a" * 200_000 + " mismatch " * 10_000, (0, 1, 0)) + compiled((0, 1, 0)),
+    "break": lambda: artifact("dynamo_graph_break_reason", "Graph break in user code at " + "a:" * 100_000 + "\n" + "  Hint: " * 50_000 + "\n   Explanation: " * 20_000),
+    "guards": lambda: record("dynamo_cpp_guards_str", {}, "| " * 100_000 + "+- X\n+- TENSOR_MATCH: check_tensor(" + "L['" * 100_000) + compiled() + artifact("recompile_reasons", "0/0: k == 3", (0, 1, 0)) + compiled((0, 1, 0)) + record("dynamo_cpp_guards_str", {}, "+- EQUALS_MATCH: " + " == " * 50_000, (0, 1, 0)),
+    "code": lambda: record("inductor_output_code", {}, "def call(\n" + ("    " * 50_000 + "\n") * 5 + "# Source Nodes: [" * 50_000 + "\n" * 100_000),
+    "graph": lambda: record("dynamo_output_graph", {}, ("   # File: " + "a:1 in " * 30_000 + "\n") * 3 + '  x: "' * 50_000) + metrics(graph_op_count=500),
+    "stack": lambda: record("dynamo_start", {"stack": [{"line": i, "name": "f", "filename": "a"} for i in range(5000)]}) + compiled(),
+    "name": lambda: record("artifact", {"name": "z" * (5 << 20)}) + compiled(),
+    "open events": lambda: b"".join(event(f"n{i % 7}", "B", i) for i in range(30_000)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_texts_made_to_be_slow_are_not(what: str, tmp_path: Path) -> None:
+    path = write(tmp_path, HOSTILE[what]())
+    begin = time.process_time()
+    trace = read_trace(path)
+    html = render_html(make_bundle(trace, make_page(trace)))
+    assert time.process_time() - begin < 5
+    assert len(html) < 2_000_000

@@ -82,6 +82,12 @@ def test_something_else_is_refused_in_one_line(tmp_path: Path, content: bytes) -
     assert str(path) in str(caught.value)
 
 
+def test_a_named_file_is_read_however_much_noise_comes_first(tmp_path: Path) -> None:
+    trace = read_trace(write(tmp_path, b"noise\n" * 100_000, compiled()))
+    assert trace.totals.compiles == 1
+    assert [(p.offset, p.length) for p in trace.logs[0].problems] == [(0, 599_999)]
+
+
 def test_a_folder_of_something_else_and_a_missing_path_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello")
     for place in (tmp_path, tmp_path / "gone", tmp_path / "a\0b"):

@@ -12,7 +12,9 @@ from torchtriage.trace.model import Compile, CompileId, Log, Place
 #: Graphs below this many operations are not searched for repetition.
 LARGE_GRAPH = 120
 REPEATED = 6
-_FROM = re.compile(r"^ +# File: (?P<file>.+?):(?P<line>\d+) in (?P<function>.+?), code: (?P<code>.*)$", re.M)
+_FROM = re.compile(
+    r"^ +# File: (?P<file>.{1,500}?):(?P<line>\d{1,9}) in (?P<function>.{1,200}?), code: (?P<code>.*)$", re.M
+)
 _INDEX = re.compile(r"modules_(\d+)_|_modules\['(\d+)'\]|\.(\d+)\.")
 
 

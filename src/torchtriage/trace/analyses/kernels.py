@@ -11,20 +11,22 @@ from torchtriage.trace.model import Artifact, Compile, CompileId, Log, Place
 
 #: In generated code: a comment on what follows, a kernel's definition, a call of a kernel or of eager's operator.
 _CODE = re.compile(
-    r"^\s*(?:#|//) (?:Topologically Sorted )?Source Nodes: \[(?P<nodes>.*?)\], Original ATen: \[(?P<aten>.*?)\]"
-    r"|^\s*(?P<defined>\w+) = async_compile\.\w+\("
+    r"^[ \t]*(?:#|//) (?:Topologically Sorted )?Source Nodes: \[(?P<nodes>.*?)\], Original ATen: \[(?P<aten>.*?)\]"
+    r"|^[ \t]*(?P<defined>\w+) = async_compile\.\w+\("
     r"|^ {4,}(?:\w+ = )?(?P<called>(?:extern_kernels|torch\.ops)\.[\w.]+|(?:triton|cpp)_\w+|aoti_torch_(?:cpu|cuda|xpu|mps)_\w+)(?:\.run)?\("
     r"|(?:AOTI_TORCH_ERROR_CODE_CHECK\()(?P<called_cpp>aoti_torch_(?:cpu|cuda|xpu|mps)_\w+)\(",
     re.M,
 )
 #: In a printed graph: the comment with the user's line, or a node.
 _GRAPH = re.compile(
-    r"^\s+# (?:File: )?(?P<file>[^:\n]+?):(?P<line>\d+) in (?P<function>.+?), code: (?P<code>.*)$"
-    r"|^\s+# (?P<none>No stacktrace found)"
-    r"|^\s+(?P<node>\w+)(?:: \".*?\")? = ",
+    r"^[ \t]+# (?:File: )?(?P<file>[^:\n]{1,500}):(?P<line>\d{1,9}) in (?P<function>.{1,200}?), code: (?P<code>.*)$"
+    r"|^[ \t]+# (?P<none>No stacktrace found)"
+    r"|^[ \t]+(?P<node>\w+)(?:: \".*?\")? = ",
     re.M,
 )
-_STACK = re.compile(r'File "(?P<file>.*?)", line (?P<line>\d+), in (?P<function>.*?)\n\s*(?P<code>.*)')
+_STACK = re.compile(
+    r'File "(?P<file>.{0,1000}?)", line (?P<line>\d{1,9}), in (?P<function>.*)\n[ \t]*(?P<code>.*)'
+)
 _HANDLE = re.compile(r":\d+$")
 #: Graphs whose nodes have the user's lines, as Dynamo captured them and AOTAutograd made of them; and as lowered.
 _CAPTURED = (
