@@ -39,9 +39,12 @@ def trace(
 ) -> None:
     """Say what was compiled, what went wrong, why, and what to do."""
     found = _read(paths, workers)
-    while follow:
-        _show(found, shown)
-        found = _grown(paths, workers, found)
+    try:
+        while follow:
+            _show(found, shown)
+            found = _grown(paths, workers, found)
+    except KeyboardInterrupt:
+        pass  # what was read last is reported below
     from torchtriage.trace.page import make_page
 
     page = make_page(found, _version())

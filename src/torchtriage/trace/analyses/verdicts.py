@@ -76,12 +76,12 @@ def _recompiles(trace: Trace) -> Iterator[Verdict]:
         title = f"{cause.name} {again}"
         if cause.refused:
             title += f" ({times(cause.refused)} refused by the recompile limit)"
-        title += f": {cause.what}"
+        title += f": {cause.what}{at(cause.line)}"
         if cause.limit:
             title += "; it runs in eager since the recompile limit"
         level: Level = "note" if cause.expected else "problem"
         yield Verdict(
-            "recompiles", level, cause.seconds, title + at(cause.line), cause.advice, cause.line,
+            "recompiles", level, cause.seconds, title, cause.advice, cause.line,
             tuple(_recompile_details(cause)), cause.compiles,
         )  # fmt: skip
 
