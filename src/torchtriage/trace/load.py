@@ -7,8 +7,8 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import Any
+from functools import cached_property, partial, wraps
+from typing import Any, TypeVar
 
 from torchtriage.trace.breaks import is_limit
 from torchtriage.trace.build import build_log
@@ -17,6 +17,7 @@ from torchtriage.trace.parallel import read_together
 from torchtriage.trace.records import HEADER, Record, lenient_json, printable, read_records
 from torchtriage.trace.sources import CHUNK, NotATrace, Source, discover, materialise, scratch_folder
 
+T = TypeVar("T")
 #: Below this many bytes in all, starting processes costs more than it saves.
 WORTH_PROCESSES = 64 << 20
 
@@ -30,6 +31,8 @@ class Trace:
     passed_over: tuple[str, ...] = ()
     """Files of the folder that are no logs."""
     scratch: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False, compare=False)
+    memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """Results of analyses, see `once`."""
 
     def payload(self, log: Log, artifact: Artifact) -> bytes:
         """The payload of an artefact as it was logged; empty where there is none."""
@@ -80,6 +83,20 @@ class Trace:
     def __repr__(self) -> str:
         t = self.totals
         return f"<Trace {self.name}: {t.logs} logs, {t.compiles} compiles, {t.seconds:.1f} s of compile time>"
+
+
+def once(analysis: Callable[[Trace], T]) -> Callable[[Trace], T]:
+    """An analysis whose result is kept with the trace: verdicts and pages ask for the same ones."""
+
+    @wraps(analysis)
+    def kept(trace: Trace) -> T:
+        key = f"{analysis.__module__}.{analysis.__qualname__}"
+        if key not in trace.memo:
+            trace.memo[key] = analysis(trace)
+        found: T = trace.memo[key]
+        return found
+
+    return kept
 
 
 def read_trace(

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from torchtriage.trace.analyses.recompiles import Frame, artifact_of, frame_of
-from torchtriage.trace.load import Trace
+from torchtriage.trace.load import Trace, once
 from torchtriage.trace.model import Compile, CompileId, Log, Place
 
 #: Graphs below this many operations are not searched for repetition.
@@ -69,6 +69,7 @@ class Twins:
     compiles: tuple[tuple[str, CompileId], ...]
 
 
+@once
 def time_use(trace: Trace) -> TimeUse:
     phases: dict[str, float] = {}
     steps: dict[str, tuple[int, float, float]] = {}

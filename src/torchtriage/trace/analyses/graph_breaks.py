@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from torchtriage.trace.breaks import LIMIT_IDENTIFIER, is_limit, parse_break
-from torchtriage.trace.load import Trace
+from torchtriage.trace.load import Trace, once
 from torchtriage.trace.model import Compile, CompileId, GraphBreak, Log, Place
 
 
@@ -45,6 +45,7 @@ class _Site:
     skipped: bool = False
 
 
+@once
 def break_sites(trace: Trace) -> tuple[BreakSite, ...]:
     """All sites, dearest first."""
     sites: dict[tuple[str, int, str], _Site] = {}

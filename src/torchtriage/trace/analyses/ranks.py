@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from torchtriage.trace.analyses.recompiles import artifact_of
-from torchtriage.trace.load import Trace
+from torchtriage.trace.load import Trace, once
 from torchtriage.trace.model import Compile, Log
 from torchtriage.trace.records import lenient_json
 
@@ -57,6 +57,7 @@ class RankReport:
     waiting: tuple[Waiting, ...]
 
 
+@once
 def rank_report(trace: Trace) -> RankReport:
     """Rows for every log; divergences only where there are several."""
     rows = tuple(_row(log) for log in trace.logs)

@@ -18,7 +18,7 @@ from torchtriage.trace.guard_tree import (
     short_source,
 )
 from torchtriage.trace.guards import CAUSES
-from torchtriage.trace.load import Trace
+from torchtriage.trace.load import Trace, once
 from torchtriage.trace.model import Artifact, Compile, CompileId, GuardFailure, Log, Place, unfold
 
 #: One recompile for one of these alone is what a program with two modes does: not a defect.
@@ -121,6 +121,21 @@ def frame_of(compile: Compile) -> Frame:
 
 def recompile_causes(trace: Trace, *, examine: bool = True) -> tuple[RecompileCause, ...]:
     """Causes, dearest first. `examine` reads guard trees for lines and for further differences."""
+    return _examined_all(trace) if examine else tuple(cause for cause, _ in _grouped(trace))
+
+
+@once
+def _examined_all(trace: Trace) -> tuple[RecompileCause, ...]:
+    of = siblings(trace)
+    return tuple(
+        _examined(trace, cause, group.members, of) if index < EXAMINED else cause
+        for index, (cause, group) in enumerate(_grouped(trace))
+    )
+
+
+@once
+def _grouped(trace: Trace) -> list[tuple[RecompileCause, _Group]]:
+    """Causes with their members, dearest first."""
     groups: dict[tuple[Frame, str, str, int | None], _Group] = {}
     totals: dict[Frame, int] = {}
     of = siblings(trace)
@@ -138,10 +153,7 @@ def recompile_causes(trace: Trace, *, examine: bool = True) -> tuple[RecompileCa
         group.values[_values(reason)] = None
     pairs = [(_cause(key, group, key[0] in limits, totals[key[0]]), group) for key, group in groups.items()]
     pairs.sort(key=lambda pair: (-pair[0].seconds, -pair[0].count))
-    return tuple(
-        _examined(trace, cause, group.members, of) if examine and index < EXAMINED else cause
-        for index, (cause, group) in enumerate(pairs)
-    )
+    return pairs
 
 
 FrameKey = tuple[str, int | None, int | None]
@@ -152,6 +164,7 @@ def frame_key(log: Log, compile: Compile) -> FrameKey:
     return (log.name, compile.id.autograd, compile.id.frame)
 
 
+@once
 def siblings(trace: Trace) -> dict[FrameKey, list[Compile]]:
     """The compiles of each frame, in order."""
     out: dict[FrameKey, list[Compile]] = {}
