@@ -1,0 +1,158 @@
+"""`torchtriage trace` and `torchtriage diff`: read TORCH_TRACE logs and say what they mean."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from torchtriage.trace import Trace
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+Paths = Annotated[
+    list[str], typer.Argument(help="Files, folders (one or many ranks), .gz, .zst, .zip or URLs.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Write the model as JSON instead.")]
+
+
+@app.command()
+def trace(
+    paths: Paths,
+    as_json: AsJson = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", "-o", help="Write the report: one HTML file.")
+    ] = None,
+    split: Annotated[
+        Path | None, typer.Option(help="Write the report as a folder with every artefact as a file.")
+    ] = None,
+    perfetto: Annotated[
+        Path | None, typer.Option(help="Write all events for ui.perfetto.dev or chrome://tracing.")
+    ] = None,
+    follow: Annotated[bool, typer.Option(help="Read again whenever the log grows, until Ctrl-C.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Processes that read logs.", min=1)] = None,
+    shown: Annotated[int, typer.Option("--top", help="Verdicts to show.", min=1)] = 12,
+) -> None:
+    """Say what was compiled, what went wrong, why, and what to do."""
+    found = _read(paths, workers)
+    try:
+        while follow:
+            _show(found, shown)
+            found = _grown(paths, workers, found)
+    except KeyboardInterrupt:
+        pass  # what was read last is reported below
+    from torchtriage.trace.page import make_page
+
+    page = make_page(found, _version())
+    if as_json:
+        _write_json(found, page)
+    if html is not None:
+        from torchtriage.report.trace_html import write_html
+        from torchtriage.trace.bundle import make_bundle
+
+        write_html(make_bundle(found, page), html)
+    if split is not None:
+        from torchtriage.report.trace_html import write_html
+        from torchtriage.trace.bundle import make_bundle
+        from torchtriage.trace.export import write_files, write_records
+
+        write_files(found, split)
+        write_records(found, split)
+        write_html(make_bundle(found, page), split / "index.html")
+    if perfetto is not None:
+        from torchtriage.trace.export import write_perfetto
+
+        write_perfetto(found, perfetto)
+    if not as_json:
+        from torchtriage.report.trace_terminal import print_summary
+
+        console = Console()
+        print_summary(page, console, shown=shown)
+        for written in (html, split and split / "index.html", perfetto):
+            if written is not None:
+                console.print(f"written: {written}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def diff(
+    before: Annotated[str, typer.Argument(help="The first trace: a file, folder, archive or URL.")],
+    after: Annotated[str, typer.Argument(help="The second.")],
+    as_json: AsJson = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", "-o", help="Write the differences as one HTML file.")
+    ] = None,
+) -> None:
+    """Say what changed between two traces, most important first."""
+    left, right = _read([before], None), _read([after], None)
+    from torchtriage.trace.diff import compare
+
+    changes = compare(left, right)
+    if html is not None:
+        from torchtriage.report.trace_html import render_diff
+
+        html.parent.mkdir(parents=True, exist_ok=True)
+        html.write_text(render_diff(changes, (before, after)), encoding="utf-8")
+    if as_json:
+        import orjson
+
+        sys.stdout.buffer.write(orjson.dumps(changes, option=orjson.OPT_INDENT_2) + b"\n")
+        return
+    from torchtriage.report.trace_terminal import print_changes
+
+    print_changes(changes, Console(), (before, after))
+
+
+def _read(paths: list[str], workers: int | None) -> Trace:
+    """The trace; ends the program with one line and status 2 where there is none."""
+    from torchtriage.trace import NotATrace, read_trace
+
+    console = Console(stderr=True)
+    many = console.is_terminal
+
+    def progress(done: int, of: int) -> None:
+        if many and of > 1:
+            console.print(f"read {done} of {of} logs", end="\r" if done < of else "\n", highlight=False)
+
+    try:
+        return read_trace(paths, workers=workers, progress=progress)
+    except NotATrace as error:
+        typer.echo(f"torchtriage: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+def _show(found: Trace, shown: int) -> None:
+    from torchtriage.report.trace_terminal import print_summary
+    from torchtriage.trace.page import make_page
+
+    console = Console()
+    console.clear()
+    print_summary(make_page(found), console, shown=shown)
+
+
+def _grown(paths: list[str], workers: int | None, found: Trace) -> Trace:
+    """The trace again, once it is larger than it was."""
+    while True:
+        time.sleep(1.0)
+        again = _read(paths, workers)
+        if again.totals.bytes != found.totals.bytes:
+            return again
+
+
+def _write_json(found: Trace, page: object) -> None:
+    import orjson
+
+    from torchtriage.trace.page import Page, plain, to_json
+
+    assert isinstance(page, Page)
+    options = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS
+    sys.stdout.buffer.write(orjson.dumps(to_json(found, page), default=plain, option=options) + b"\n")
+
+
+def _version() -> str:
+    from torchtriage import __version__
+
+    return __version__

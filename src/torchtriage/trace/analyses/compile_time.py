@@ -1,0 +1,186 @@
+"""Where did compile time go? By phase, by step, by function; loops that were unrolled; the same graph compiled again."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from torchtriage.trace.analyses.recompiles import Frame, artifact_of, frame_of
+from torchtriage.trace.load import Trace, once
+from torchtriage.trace.model import Compile, CompileId, Log, Place
+
+#: Graphs below this many operations are not searched for repetition.
+LARGE_GRAPH = 120
+REPEATED = 6
+_FROM = re.compile(
+    r"^ +# File: (?P<file>.{1,500}?):(?P<line>\d{1,9}) in (?P<function>.{1,200}?), code: (?P<code>.*)$", re.M
+)
+_INDEX = re.compile(r"modules_(\d+)_|_modules\['(\d+)'\]|\.(\d+)\.")
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """One function with what compiling it took, over all its compiles."""
+
+    frame: Frame
+    count: int
+    seconds: float
+    operations: int
+    compiles: tuple[tuple[str, CompileId], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeUse:
+    """Own seconds by phase and by step; what ran beside the compile in other processes is apart."""
+
+    seconds: float
+    phases: tuple[tuple[str, float], ...]
+    steps: tuple[tuple[str, int, float, float], ...]
+    """(name, how often, seconds, own seconds), most own seconds first."""
+    functions: tuple[Slow, ...]
+    beside: float
+    unfinished: tuple[tuple[str, CompileId, str], ...]
+    """(log, compile, the innermost step that never ended)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """One line of the user that stands many times in a graph."""
+
+    place: Place
+    count: int
+    operations: int
+    lines: int
+    """How many lines are repeated as often: the length of the loop body."""
+    blocks: bool
+    """True for numbered modules (layers of a model), False for a loop over values."""
+    compile: tuple[str, CompileId]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Twins:
+    """One graph that was compiled several times, in different frames."""
+
+    functions: tuple[str, ...]
+    count: int
+    seconds: float
+    """Of all but the first."""
+    compiles: tuple[tuple[str, CompileId], ...]
+
+
+@once
+def time_use(trace: Trace) -> TimeUse:
+    phases: dict[str, float] = {}
+    steps: dict[str, tuple[int, float, float]] = {}
+    functions: dict[Frame, list[tuple[Log, Compile]]] = {}
+    unfinished = []
+    for log in trace.logs:
+        for name, (count, total, own) in log.steps.items():
+            c, t, o = steps.get(name, (0, 0.0, 0.0))
+            steps[name] = (c + count, t + total, o + own)
+    for log, compile in trace.compiles():
+        for phase, seconds in compile.phases.items():
+            phases[phase] = phases.get(phase, 0.0) + seconds
+        if compile.function:
+            functions.setdefault(frame_of(compile), []).append((log, compile))
+        if compile.id.frame is not None and not compile.has_metrics and compile.failure is None:
+            still = [s for s in compile.spans if not s.finished]
+            unfinished.append((log.name, compile.id, max(still, key=lambda s: s.depth).name if still else ""))
+    slow = [_slow(frame, members) for frame, members in functions.items()]
+    beside = sum(
+        s.seconds for log in trace.logs for c in (log.outside, *log.compiles) for s in c.spans if s.parallel
+    )
+    return TimeUse(
+        seconds=trace.totals.seconds,
+        phases=tuple(sorted(phases.items(), key=lambda p: -p[1])),
+        steps=tuple(sorted(((n, *v) for n, v in steps.items()), key=lambda s: -s[3])),
+        functions=tuple(sorted(slow, key=lambda s: -s.seconds)),
+        beside=beside,
+        unfinished=tuple(unfinished),
+    )
+
+
+def _slow(frame: Frame, members: list[tuple[Log, Compile]]) -> Slow:
+    return Slow(
+        frame, len(members), sum(c.seconds for _, c in members),
+        max(int(c.metrics.number("graph_op_count")) for _, c in members),
+        tuple((log.name, c.id) for log, c in members),
+    )  # fmt: skip
+
+
+def repetitions(trace: Trace, limit: int = 10) -> tuple[Repetition, ...]:
+    """Repeated lines of the largest graphs: loops that tracing unrolled, and layers that it inlined."""
+    large = [(log, c) for log, c in trace.compiles() if _size(c) >= LARGE_GRAPH and c.graphs]
+    large.sort(key=lambda pair: -_size(pair[1]))
+    found: list[Repetition] = []
+    seen: set[str] = set()
+    for log, compile in large[:limit]:
+        graph = artifact_of(log, compile, "dynamo_output_graph")
+        if graph is None or graph.digest in seen:
+            continue
+        seen.add(graph.digest)
+        one = _repetition(trace.text(log, graph), log, compile)
+        if one is not None:
+            found.append(one)
+    return tuple(sorted(found, key=lambda r: -r.seconds))
+
+
+def _size(compile: Compile) -> int:
+    """Operations in the graph as it was captured, before any was removed."""
+    return int(max(compile.metrics.number("graph_op_count"), compile.metrics.number("graph_node_count")))
+
+
+def _repetition(text: str, log: Log, compile: Compile) -> Repetition | None:
+    counts: dict[Place, int] = {}
+    indices: dict[Place, set[str]] = {}
+    marks = list(_FROM.finditer(text))
+    for number, match in enumerate(marks):
+        place = Place(match["file"], int(match["line"]), match["function"], match["code"].strip())
+        counts[place] = counts.get(place, 0) + 1
+        end = marks[number + 1].start() if number + 1 < len(marks) else len(text)
+        found = _INDEX.search(text, match.end(), end)
+        if found is not None:
+            indices.setdefault(place, set()).add(next(g for g in found.groups() if g is not None))
+    users = {place: n for place, n in counts.items() if n >= REPEATED and not _inner(place)}
+    if not users:
+        return None
+    count = max(users.values())
+    most = [place for place, n in users.items() if n == count]
+    blocks = any(len(indices.get(place, ())) * 2 >= count for place in (*most, *users))
+    return Repetition(
+        most[0], count, _size(compile), len(most), blocks, (log.name, compile.id), compile.seconds
+    )  # fmt: skip
+
+
+def _inner(place: Place) -> bool:
+    return "/torch/" in place.file or place.file.startswith("torch/")
+
+
+def twins(trace: Trace) -> tuple[Twins, ...]:
+    """Graphs with the same text that were compiled in different frames: candidates for regional compilation."""
+    graphs: dict[tuple[str, str], list[tuple[Log, Compile]]] = {}
+    for log in trace.logs:
+        for compile in log.compiles:
+            if (
+                not compile.graphs
+                or compile.failure is not None
+                or int(compile.metrics.number("graph_op_count")) < 2
+            ):
+                continue
+            graph = artifact_of(log, compile, "dynamo_output_graph")
+            if graph is not None and graph.digest:
+                graphs.setdefault((log.name, graph.digest), []).append((log, compile))
+    found = []
+    for members in graphs.values():
+        frames = {c.id.frame for _, c in members}
+        if len(frames) < 2:
+            continue
+        ordered = sorted(members, key=lambda m: -m[1].seconds)
+        found.append(
+            Twins(
+                tuple(dict.fromkeys(c.user_function for _, c in members)), len(members),
+                sum(c.seconds for _, c in ordered[1:]), tuple((log.name, c.id) for log, c in members),
+            )
+        )  # fmt: skip
+    return tuple(sorted(found, key=lambda t: -t.seconds))

@@ -1,0 +1,100 @@
+"""What stood in the way of an export? Conditions on data, guards, and operators whose fake kernels are missing or wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torchtriage.trace.frames import innermost
+from torchtriage.trace.load import Trace
+from torchtriage.trace.model import Log, Place
+
+#: kind -> (title, what to do)
+ISSUES: dict[str, tuple[str, str]] = {
+    "missing_fake_kernel": (
+        "operator {op} has no fake kernel",
+        "register one with torch.library.register_fake: it computes shapes and dtypes without data",
+    ),
+    "mismatched_fake_kernel": (
+        "operator {op} has a fake kernel that is wrong: {reason}",
+        "correct its fake kernel, or its meta implementation: it does not describe what the real one returns",
+    ),
+    "propagate_real_tensors_provenance": (
+        "the condition {expr} depends on data; tracing took it as {result}",
+        "state what holds with torch._check, or express both branches with torch.cond or torch.where",
+    ),
+}
+DEEPEST = 12
+
+
+@dataclass(frozen=True, slots=True)
+class ExportIssue:
+    kind: str
+    title: str
+    advice: str
+    log: str
+    artifact: int
+    place: Place | None = None
+    code: str = ""
+    values: tuple[tuple[str, str], ...] = ()
+    """Local variables and symbols with what is known of them."""
+    derivation: tuple[str, ...] = ()
+    """How the expression came about, indented, the expression first."""
+
+
+def is_export(trace: Trace) -> bool:
+    return any(kind in log.kinds for log in trace.logs for kind in ("exported_program", "export", *ISSUES))
+
+
+def export_issues(trace: Trace) -> tuple[ExportIssue, ...]:
+    """Every issue once, in the order in which tracing met them."""
+    found: dict[tuple[str, str], ExportIssue] = {}
+    for log in trace.logs:
+        if not any(kind in log.kinds for kind in ISSUES):
+            continue
+        created: dict[Any, dict[str, Any]] = {}
+        for one in log.artifacts:
+            if one.kind != "expression_created" and one.kind not in ISSUES:
+                continue
+            meta = trace.header(log, one).get(one.kind)
+            if not isinstance(meta, dict):
+                continue
+            if one.kind == "expression_created":
+                created[str(meta.get("result_id"))] = meta
+                continue
+            issue = _issue(log, one.number, one.kind, meta, created)
+            found.setdefault((issue.kind, issue.title), issue)
+    return tuple(found.values())
+
+
+def _issue(
+    log: Log, number: int, kind: str, meta: dict[str, Any], created: dict[Any, dict[str, Any]]
+) -> ExportIssue:
+    title, advice = ISSUES[kind]
+    words = {name: str(meta.get(name, "?")) for name in ("op", "reason", "expr", "result")}
+    frame = meta.get("frame_locals")
+    frame = frame if isinstance(frame, dict) else {}
+    values = [
+        (str(key), str(value))
+        for table in (frame.get("locals"), frame.get("symbols"), meta.get("symbol_to_sources"))
+        if isinstance(table, dict)
+        for key, value in table.items()
+    ]
+    return ExportIssue(
+        kind, title.format(**words), advice, log.name, number, innermost(meta.get("user_stack"), log.strings),
+        str(frame.get("loc") or ""), tuple(dict.fromkeys(values)), tuple(_derive(str(meta.get("expr_node_id")), created, log)),
+    )  # fmt: skip
+
+
+def _derive(node: str, created: dict[Any, dict[str, Any]], log: Log, depth: int = 0) -> list[str]:
+    meta = created.get(node)
+    if meta is None or depth > DEEPEST:
+        return []
+    arguments, ids = meta.get("arguments"), meta.get("argument_ids")
+    place = innermost(meta.get("user_stack"), log.strings)
+    where = f"  at {place.short}{'  ' + place.code if place.code else ''}" if place else ""
+    shown = ", ".join(map(str, arguments)) if isinstance(arguments, list) else ""
+    lines = [f"{'  ' * depth}{meta.get('result')} = {meta.get('method')}({shown}){where}"]
+    for one in ids if isinstance(ids, list) else ():
+        lines.extend(_derive(str(one), created, log, depth + 1))
+    return lines[:100]

@@ -1,0 +1,225 @@
+"""From generated kernel to the user's line and back: ATen operators, graph nodes, source lines, fallbacks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchtriage.trace.load import Trace
+from torchtriage.trace.model import Artifact, Compile, CompileId, Log, Place
+
+#: In generated code: a comment on what follows, a kernel's definition, a call of a kernel or of eager's operator.
+_CODE = re.compile(
+    r"^[ \t]*(?:#|//) (?:Topologically Sorted )?Source Nodes: \[(?P<nodes>.*?)\], Original ATen: \[(?P<aten>.*?)\]"
+    r"|^[ \t]*(?P<defined>\w+) = async_compile\.\w+\("
+    r"|^ {4,}(?:\w+ = )?(?P<called>(?:extern_kernels|torch\.ops)\.[\w.]+|(?:triton|cpp)_\w+|aoti_torch_(?:cpu|cuda|xpu|mps)_\w+)(?:\.run)?\("
+    r"|(?:AOTI_TORCH_ERROR_CODE_CHECK\()(?P<called_cpp>aoti_torch_(?:cpu|cuda|xpu|mps)_\w+)\(",
+    re.M,
+)
+#: In a printed graph: the comment with the user's line, or a node.
+_GRAPH = re.compile(
+    r"^[ \t]+# (?:File: )?(?P<file>[^:\n]{1,500}):(?P<line>\d{1,9}) in (?P<function>.{1,200}?), code: (?P<code>.*)$"
+    r"|^[ \t]+# (?P<none>No stacktrace found)"
+    r"|^[ \t]+(?P<node>\w+)(?:: \".*?\")? = ",
+    re.M,
+)
+_STACK = re.compile(
+    r'File "(?P<file>.{0,1000}?)", line (?P<line>\d{1,9}), in (?P<function>.*)\n[ \t]*(?P<code>.*)'
+)
+_HANDLE = re.compile(r":\d+$")
+#: Graphs whose nodes have the user's lines, as Dynamo captured them and AOTAutograd made of them; and as lowered.
+_CAPTURED = (
+    "dynamo_output_graph", "inductor_pre_grad_graph", "before_pre_grad_graph", "exported_program", "aot_joint_graph",
+    "aot_forward_graph", "aot_backward_graph", "aot_inference_graph",
+)  # fmt: skip
+#: What begins the lowering of another graph.
+_OPENS = (
+    "inductor_output_code",
+    "inductor_post_grad_graph",
+    "after_post_grad_graph",
+    "before_post_grad_graph",
+)
+_POST = ("inductor_post_grad_graph", "after_post_grad_graph", "before_post_grad_graph")
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel of one compile with where it comes from."""
+
+    name: str
+    kind: str
+    """`triton`, `cpp`, `extern` (a library call, as a matrix product) or `fallback` (eager's own operator)."""
+    compile: CompileId
+    aten: tuple[str, ...] = ()
+    post: tuple[str, ...] = ()
+    """Nodes of the graph that Inductor lowered."""
+    pre: tuple[str, ...] = ()
+    """Nodes of the graph that Dynamo captured."""
+    lines: tuple[Place, ...] = ()
+    code: int | None = None
+    """Number of the artefact with the generated code, and the line in it."""
+    code_line: int = 0
+    direction: str = ""
+    """`forward` or `backward`, where a compile has both."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    aten: dict[str, None]
+    nodes: dict[str, None]
+    code: int
+    line: int
+
+
+@dataclass(slots=True)
+class _Section:
+    """One graph that was lowered: forward or backward. Their kernels may have the same names."""
+
+    seen: dict[str, _Seen] = field(default_factory=dict)
+    mappings: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    stacks: dict[str, list[Place]] = field(default_factory=dict)
+    nodes: dict[str, Place] = field(default_factory=dict)
+
+
+def kernels_of(trace: Trace, log: Log, compile: Compile) -> tuple[Kernel, ...]:
+    """All kernels in the generated code of one compile, forward and backward."""
+    sections = [_Section()]
+    captured: dict[str, Place] = {}
+    backward = False
+    for number in compile.artifacts:
+        one, section = log.artifacts[number], sections[-1]
+        if section.seen and one.title in _OPENS:
+            section = _Section()
+            sections.append(section)
+        if _is_code(one):
+            _scan_code(trace.text(log, one), number, section.seen)
+        elif one.name == "inductor_provenance_tracking_node_mappings":
+            _merge(section.mappings, trace.json(log, one))
+        elif one.name == "inductor_triton_kernel_to_post_grad_nodes":
+            _merge(section.mappings, {"cppCodeToPost": trace.json(log, one)})
+        elif one.name == "inductor_provenance_tracking_kernel_stack_traces":
+            _merge_stacks(section.stacks, trace.json(log, one))
+        elif one.title in _POST:
+            section.nodes.update(node_lines(trace.text(log, one)))
+        elif one.title in _CAPTURED:
+            captured.update(node_lines(trace.text(log, one)))
+        backward = backward or one.title == "aot_backward_graph"
+    found: list[Kernel] = []
+    for index, section in enumerate(sections):
+        direction = ("forward" if index == 0 else "backward") if backward and len(sections) > 1 else ""
+        names = dict.fromkeys((*section.seen, *section.mappings.get("cppCodeToPost", {}), *section.stacks))
+        found.extend(
+            _kernel(name, compile.id, section, {**captured, **section.nodes}, direction) for name in names
+        )
+    return tuple(found)
+
+
+def _kernel(
+    name: str, compile: CompileId, section: _Section, nodes: dict[str, Place], direction: str
+) -> Kernel:
+    code = section.seen.get(name)
+    post = section.mappings.get("cppCodeToPost", {}).get(name, [])
+    to_pre = section.mappings.get("postToPre", {})
+    pre = dict.fromkeys([p for node in post for p in to_pre.get(node, [])] or (code.nodes if code else ()))
+    lines = dict.fromkeys(section.stacks.get(name, []))
+    for node in (*pre, *post):
+        if node in nodes:
+            lines[nodes[node]] = None
+    return Kernel(
+        name, kind_of(name), compile, tuple(code.aten) if code else (), tuple(post), tuple(pre), tuple(lines),
+        code.code if code else None, code.line if code else 0, direction,
+    )  # fmt: skip
+
+
+def kind_of(name: str) -> str:
+    if name.startswith("triton_"):
+        return "triton"
+    if name.startswith("cpp_"):
+        return "cpp"
+    if name.startswith("torch.ops.") or (name.startswith("aoti_torch_") and "_fallback" in name):
+        return "collective" if "c10d" in name else "fallback"
+    return "extern"
+
+
+def _scan_code(text: str, number: int, seen: dict[str, _Seen]) -> None:
+    """Kernels by definition and by call; the comment before says what they were fused from."""
+    nodes: list[str] = []
+    aten: list[str] = []
+    end = min(
+        (at for mark in ("\ndef get_args", "\ndef benchmark") if (at := text.find(mark)) >= 0),
+        default=len(text),
+    )
+    line, counted = 1, 0
+    for match in _CODE.finditer(text, 0, end):
+        if match["nodes"] is not None:
+            nodes, aten = _names(match["nodes"]), _names(match["aten"])
+            continue
+        name = match["defined"] or match["called"] or match["called_cpp"]
+        if name.startswith("torch.ops.inductor._"):
+            continue
+        line, counted = (
+            line + text.count("\n", counted, match.start(match.lastgroup or 0)),
+            match.start(match.lastgroup or 0),
+        )
+        one = seen.setdefault(name, _Seen({}, {}, number, line))
+        one.nodes.update(dict.fromkeys(nodes))
+        one.aten.update(dict.fromkeys(aten))
+        nodes, aten = [], []
+
+
+def _names(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _merge(mappings: dict[str, dict[str, list[str]]], plain: Any) -> None:
+    if not isinstance(plain, dict):
+        return
+    for direction, table in plain.items():
+        if isinstance(table, dict):
+            into = mappings.setdefault(str(direction), {})
+            for key, value in table.items():
+                if isinstance(value, list):
+                    known = into.setdefault(_HANDLE.sub("", str(key)), [])
+                    known.extend(str(v) for v in value if str(v) not in known)
+
+
+def _merge_stacks(stacks: dict[str, list[Place]], plain: Any) -> None:
+    if not isinstance(plain, dict):
+        return
+    for key, value in plain.items():
+        texts = value if isinstance(value, list) else [value]
+        places = stacks.setdefault(_HANDLE.sub("", str(key)), [])
+        for text in texts:
+            frames = list(_STACK.finditer(str(text)))
+            if frames:
+                last = frames[-1]
+                place = Place(last["file"], int(last["line"]), last["function"].strip(), last["code"].strip())
+                if place not in places:
+                    places.append(place)
+
+
+def node_lines(graph: str) -> dict[str, Place]:
+    """Node name -> the user's line, from the comments of a printed graph."""
+    found: dict[str, Place] = {}
+    place: Place | None = None
+    for match in _GRAPH.finditer(graph):
+        if match["node"] is not None:
+            if place is not None:
+                found[match["node"]] = place
+        elif match["none"] is not None:
+            place = None
+        else:
+            place = Place(match["file"], int(match["line"]), match["function"], match["code"].strip())
+    return found
+
+
+def has_code(log: Log, compile: Compile) -> bool:
+    return any(
+        _is_code(log.artifacts[number]) or log.artifacts[number].name.startswith("inductor_provenance")
+        for number in compile.artifacts
+    )
+
+
+def _is_code(one: Artifact) -> bool:
+    return one.kind == "inductor_output_code" or (one.kind == "graph_dump" and "code" in one.name)

@@ -1,0 +1,272 @@
+"""What the HTML page carries besides the analyses: compact tables for its script, and all artefacts, compressed.
+
+Texts that are equal are carried once. Blocks are raw DEFLATE streams of whole items, so that the page unpacks only
+what is opened. Nothing here is HTML; the renderer escapes.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from torchtriage.trace.analyses.kernels import Kernel, has_code, kernels_of
+from torchtriage.trace.analyses.recompiles import cut
+from torchtriage.trace.build import CONFIG_FIELDS
+from torchtriage.trace.frames import call_site, is_library
+from torchtriage.trace.load import Trace
+from torchtriage.trace.model import Artifact, Compile, Log, Place
+from torchtriage.trace.page import Page, plain
+
+BLOCK = 256 << 10
+#: Bytes of compressed artefacts that a page carries at most; what does not fit is named, not shown.
+CAPACITY = 96 << 20
+LONGEST_ITEM = 8 << 20
+FLAMES = 400
+KERNEL_ROWS = 20_000
+LONGEST_NAME = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A page, the tables of its script, and the blocks."""
+
+    page: Page
+    index: dict[str, Any]
+    blocks: tuple[str, ...]
+
+
+class Packer:
+    """Collects items into compressed blocks. Items with one key are stored once."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self.capacity = capacity
+        self.items: list[tuple[int, int, int]] = []
+        self.blocks: list[str] = []
+        self.known: dict[str, int] = {}
+        self._open: list[bytes] = []
+        self._size = self._packed = 0
+        self.left_out = 0
+
+    def full(self) -> bool:
+        return self._packed > self.capacity
+
+    def add(self, data: bytes, key: str = "") -> int:
+        """The number of the item; -1 where the page is full."""
+        if key and key in self.known:
+            return self.known[key]
+        if self.full():
+            self.left_out += 1
+            return -1
+        if len(data) > LONGEST_ITEM:
+            data = data[:LONGEST_ITEM] + b"\n[cut: the whole text is in the log]"
+        self.items.append((len(self.blocks), self._size, len(data)))
+        self._open.append(data)
+        self._size += len(data)
+        if key:
+            self.known[key] = len(self.items) - 1
+        if self._size >= BLOCK:
+            self.close()
+        return len(self.items) - 1
+
+    def close(self) -> None:
+        if self._open:
+            packer = zlib.compressobj(6, zlib.DEFLATED, -15)
+            packed = packer.compress(b"".join(self._open)) + packer.flush()
+            self.blocks.append(base64.b64encode(packed).decode("ascii"))
+            self._packed += len(packed)
+        self._open, self._size = [], 0
+
+
+class Names:
+    """Strings as numbers."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def __call__(self, text: str) -> int:
+        text = cut(text, LONGEST_NAME)
+        return self.numbers.setdefault(text, len(self.numbers))
+
+
+def make_bundle(trace: Trace, page: Page, capacity: int = CAPACITY) -> Bundle:
+    """Reads every artefact once."""
+    packer, names = Packer(capacity), Names()
+    compiles = [(log, c) for log in trace.logs for c in (*log.compiles, log.outside) if c.records]
+    order = {(log.name, c.id): number for number, (log, c) in enumerate(compiles)}
+    details = [packer.add(_dump(_detail(c))) for _, c in compiles]
+    packer.close()
+    kernels, kernel_items = _kernels(trace, compiles, packer)
+    packer.close()
+    artifacts = _artifacts(trace, names, packer)
+    packer.close()
+    configs = {key: packer.add(_pretty(text)) for log in trace.logs for key, text in log.configs.items()}
+    packer.close()
+    zero = min((log.epoch for log in trace.logs if log.epoch), default=0.0)
+    rows = [
+        _row(log, c, zero, names, artifacts, details[number], kernel_items[number])
+        for number, (log, c) in enumerate(compiles)
+    ]
+    index = {
+        "logs": [[log.title, log.name] for log in trace.logs],
+        "compiles": rows,
+        "order": {f"{name} {cid}": number for (name, cid), number in order.items()},
+        "items": packer.items,
+        "flames": _flames(compiles, names),
+        "stacks": _trie(compiles, names),
+        "kernels": kernels,
+        "configs": configs,
+        "sources": _sources(compiles),
+        "left_out": packer.left_out,
+    }
+    index["names"] = list(names.numbers)
+    return Bundle(page, index, tuple(packer.blocks))
+
+
+def _row(
+    log: Log, c: Compile, zero: float, names: Names, artifacts: dict[str, dict[int, list[int]]], detail: int, kernels: int
+) -> list[Any]:  # fmt: skip
+    place = c.place or Place("", 0)
+    if is_library(place.file):  # a wrapper of torch's: the user's line that called it says more
+        place = call_site(c.stack) or place
+    mine = artifacts[log.name]
+    return [
+        log.title, str(c.id), names(c.function), names(place.file), place.line, c.status, round(c.seconds, 4), c.graphs,
+        int(c.metrics.number("graph_op_count")), len(c.breaks), len(c.reasons), None if c.start is None else round(c.start + log.epoch - zero, 4),
+        detail, kernels, [mine[n] for n in c.artifacts], log.name,
+    ]  # fmt: skip
+
+
+def _detail(c: Compile) -> dict[str, Any]:
+    """Everything about a compile but its artefacts and its times."""
+    return {
+        "stack": c.stack, "reasons": c.reasons, "breaks": c.breaks, "failure": c.failure, "restarts": c.restarts,
+        "symbols": c.symbols, "guards": c.shape_guards, "inputs": c.inputs, "caches": c.caches, "links": c.links,
+        "attempts": c.attempts, "metrics": c.metrics.values, "backward": c.metrics.backward,
+        "configs": c.metrics.configs, "phases": c.phases,
+    }  # fmt: skip
+
+
+def _sources(compiles: list[tuple[Log, Compile]]) -> dict[str, list[int]]:
+    """Source file -> [compile, its artefact] that holds its text, where the log has it."""
+    out: dict[str, list[int]] = {}
+    for number, (log, c) in enumerate(compiles):
+        for place, artifact in enumerate(c.artifacts):
+            if log.artifacts[artifact].kind == "dump_file":
+                out[log.artifacts[artifact].name] = [number, place]
+    return out
+
+
+def _dump(value: Any) -> bytes:
+    return orjson.dumps(value, default=plain, option=orjson.OPT_NON_STR_KEYS)
+
+
+def _artifacts(trace: Trace, names: Names, packer: Packer) -> dict[str, dict[int, list[int]]]:
+    """Log -> artefact -> [title, attempt, item, bytes]. Alike artefacts lie side by side, which packs better."""
+    out: dict[str, dict[int, list[int]]] = {log.name: {} for log in trace.logs}
+    all_of_them = [(log, one) for log in trace.logs for one in log.artifacts]
+    all_of_them.sort(key=lambda pair: (pair[1].title, pair[0].name, pair[1].number))
+    for log, one in all_of_them:
+        item = packer.known.get(one.digest, -1) if one.digest else -1
+        if item < 0:
+            item = packer.add(b"" if packer.full() else text_of(trace, log, one), one.digest)
+        out[log.name][one.number] = [names(one.title), one.attempt, item, one.length]
+    return out
+
+
+def text_of(trace: Trace, log: Log, one: Artifact) -> bytes:
+    """What is shown of an artefact: its payload, or its header where there is none."""
+    if one.digest:
+        return trace.payload(log, one)
+    header = trace.header(log, one)
+    meta = header.get(one.kind)
+    if isinstance(meta, dict):
+        meta = {key: value for key, value in meta.items() if key not in CONFIG_FIELDS}
+    try:
+        return orjson.dumps(meta, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
+    except (TypeError, ValueError):
+        return repr(meta).encode("utf-8", "replace")
+
+
+def _pretty(text: str) -> bytes:
+    try:
+        return orjson.dumps(orjson.loads(text), option=orjson.OPT_INDENT_2)
+    except ValueError:
+        return text.encode("utf-8", "replace")
+
+
+def _kernels(
+    trace: Trace, compiles: list[tuple[Log, Compile]], packer: Packer
+) -> tuple[list[list[Any]], list[int]]:
+    """Rows [compile, kernel, kind, lines] of all kernels, and the item with the details of each compile."""
+    rows: list[list[Any]] = []
+    items: list[int] = []
+    known: dict[tuple[str, ...], tuple[tuple[Kernel, ...], int]] = {}
+    for number, (log, c) in enumerate(compiles):
+        if not has_code(log, c):
+            items.append(-1)
+            continue
+        key = tuple(log.artifacts[n].digest for n in c.artifacts if log.artifacts[n].digest)
+        if key not in known:
+            found = kernels_of(trace, log, c)
+            local = {artifact: place for place, artifact in enumerate(c.artifacts)}
+            shown = [replace(k, code=None if k.code is None else local.get(k.code)) for k in found]
+            known[key] = (found, packer.add(_dump(shown)) if found else -1)
+        found, item = known[key]
+        items.append(item)
+        if len(rows) < KERNEL_ROWS:
+            rows.extend(
+                [number, k.name, k.kind, [f"{p.short} {p.code}"[:120] for p in k.lines[:3]]] for k in found
+            )
+    return rows, items
+
+
+def _flames(compiles: list[tuple[Log, Compile]], names: Names) -> dict[int, list[float]]:
+    """Compile -> name, start and length in ms, depth, of every step; for the slowest compiles."""
+    slowest = sorted(range(len(compiles)), key=lambda n: -compiles[n][1].seconds)[:FLAMES]
+    out: dict[int, list[float]] = {}
+    for number in slowest:
+        flat: list[float] = []
+        for span in compiles[number][1].spans:
+            if span.seconds * 1000 >= 0.05:
+                flat += [
+                    names(span.name),
+                    round(span.start * 1000, 2),
+                    round(span.seconds * 1000, 2),
+                    span.depth,
+                ]
+        if flat:
+            out[number] = flat
+    return out
+
+
+def _trie(compiles: list[tuple[Log, Compile]], names: Names) -> dict[str, list[Any]]:
+    """Call stacks as a tree, flat: node = [file, line, function, compiles that begin here, numbers of children]."""
+    nodes: list[list[Any]] = []
+    roots: list[int] = []
+    known: dict[tuple[int, int, int, int], int] = {}
+    for number, (_, c) in enumerate(compiles):
+        at = -1
+        for place in c.stack:
+            key = (at, names(place.file), place.line, names(place.function))
+            if key not in known:
+                known[key] = len(nodes)
+                (nodes[at][4] if at >= 0 else roots).append(len(nodes))
+                nodes.append([*key[1:], [], []])
+            at = known[key]
+        if at >= 0:
+            nodes[at][3].append(number)
+    return {"nodes": nodes, "roots": roots}
+
+
+def unpack(bundle: Bundle) -> Iterator[bytes]:
+    """All items of a bundle, as the page's script unpacks them."""
+    opened: dict[int, bytes] = {}
+    for block, start, length in bundle.index["items"]:
+        if block not in opened:
+            opened = {block: zlib.decompress(base64.b64decode(bundle.blocks[block]), -15)}
+        yield opened[block][start : start + length]
