@@ -11,6 +11,10 @@ from torchtriage.lab.request import Request
 from torchtriage.model.outcome import Outcome, label
 
 pytestmark = pytest.mark.e2e
+SECOND = pytest.mark.xfail(
+    strict=True,
+    reason="rerun mode has references only for the first call of each signature: a second one is never compared",
+)
 
 
 def summary(outcome: Outcome) -> tuple[object, ...]:
@@ -24,7 +28,7 @@ def summary(outcome: Outcome) -> tuple[object, ...]:
 @pytest.mark.parametrize(
     ("program", "args", "stop", "expected"),
     [
-        ("small_bug.py", (), None, "differs:value"),
+        pytest.param("small_bug.py", (), None, "differs:value", marks=SECOND),
         ("after.py", ("double-backward",), None, "raises:RuntimeError"),
         ("endings.py", ("raise-in-region",), 0, "same"),
         ("seeds.py", ("seeded",), 0, "same"),

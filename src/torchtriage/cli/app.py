@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from torchtriage import __version__
+from torchtriage.cli import trace as trace_commands
 
 app = typer.Typer(
     help="Find out why a PyTorch program fails under torch.compile, and what makes it go away.",
@@ -96,3 +97,7 @@ def diagnose(
             "verdict_only": verdict_only,
         },
     )
+
+
+app.command()(trace_commands.trace)
+app.command()(trace_commands.diff)

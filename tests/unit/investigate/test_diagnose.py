@@ -81,7 +81,7 @@ def test_a_wrong_lowering_is_found_named_and_worked_around() -> None:
     assert (found.operator, found.line) == ("aten.ldexp.Tensor", 3)
     assert found.culprit is not None
     assert found.culprit.detail == "lowering 3 of 5 (aten.ldexp.Tensor)"
-    assert found.culprit.how == "with only the first 2 it is the same as eager, with 3 it fails"
+    assert found.culprit.how == "the first 2 alone give the same as eager, with this one it fails"
     assert changes(found) == [
         "torch._inductor.config.emulate_precision_casts = True",
         "torch._inductor.lowering.make_fallback(torch.ops.aten.ldexp.Tensor, warn=False, override_decomp=True)",

@@ -264,7 +264,7 @@ def test_leaving_with_another_error_status_than_eager_has_exited() -> None:
 
 
 def test_a_program_that_was_stopped_at_its_last_call_has_no_end_to_compare() -> None:
-    eager_end = {"exception": None, "exit": None}
+    eager_end = {"exception": exception("ValueError", "later"), "exit": None}
     assert label(of(log(*whole(0), end(stopped=True)), {0: compared()}, eager_end)) == "same"
 
 

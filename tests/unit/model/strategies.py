@@ -32,7 +32,7 @@ text = st.text(max_size=8)
 count = st.integers(0, 1 << 40)
 seconds = st.floats(0, allow_nan=False)
 call = st.none() | st.integers(0, 99)
-name = st.from_regex(r"[a-z][a-z_]{0,5}", fullmatch=True).map(lambda n: f"n{n}")
+name = st.from_regex(r"[a-z][a-z_]{0,5}", fullmatch=True).map(lambda n: f"{n}_")
 dotted = st.lists(name, min_size=1, max_size=3).map(".".join)
 
 

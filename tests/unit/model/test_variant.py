@@ -44,7 +44,7 @@ def test_json_holds_only_what_is_changed() -> None:
 
 
 def test_the_last_value_of_a_switch_counts_and_the_order_of_switches_does_not() -> None:
-    one = Variant().with_switches(("a", 1)).with_switches(("b", 2), ("a", 3))
+    one = Variant().with_switches(("b", 2)).with_switches(("a", 1), ("a", 3))
     assert one == Variant().with_switches(("a", 3), ("b", 2))
     assert one.switches == (("a", 3), ("b", 2))
 

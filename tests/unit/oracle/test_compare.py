@@ -110,6 +110,10 @@ def test_strides_count_only_where_there_is_more_than_one_element() -> None:
     assert differences(torch.zeros(0, 3), torch.empty_strided((0, 3), (1, 9))) == []
 
 
+def test_strides_are_not_told_beside_another_dtype() -> None:
+    assert aspects(differences(torch.zeros(2, 3), torch.zeros(3, 2, dtype=F64).t())) == ["dtype"]
+
+
 def test_other_strides_are_shown() -> None:
     (found,) = differences(torch.zeros(2, 3), torch.zeros(3, 2).t())
     assert found["detail"] == "eager (3, 1), compiled (1, 2)"

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchtriage.oracle.noise import CROWD, SAME, Verdict, compare
+from torchtriage.oracle.noise import SAME, Verdict, compare
 
 from .records import tensor
 
@@ -285,23 +285,23 @@ def shaky(count: int, size: int = 100) -> torch.Tensor:
 
 def test_in_a_crowd_of_unstable_elements_compiled_may_differ_in_others() -> None:
     compiled = torch.ones(100)
-    compiled[50 : 50 + CROWD] = 2.0
-    assert compare(torch.ones(100), compiled, None, [shaky(CROWD)]).noise
-    assert not compare(torch.ones(100), compiled, None, [shaky(CROWD - 1)]).noise
+    compiled[50 : 50 + 16] = 2.0
+    assert compare(torch.ones(100), compiled, None, [shaky(16)]).noise
+    assert not compare(torch.ones(100), compiled, None, [shaky(15)]).noise
 
 
 def test_a_crowd_excuses_neither_many_more_elements_nor_much_larger_errors() -> None:
     many, far = torch.ones(100), torch.ones(100)
-    many[50 : 50 + 2 * CROWD + 1] = 2.0
+    many[50 : 50 + 33] = 2.0
     far[50] = 3.1
-    assert not compare(torch.ones(100), many, None, [shaky(CROWD)]).noise
-    assert not compare(torch.ones(100), far, None, [shaky(CROWD)]).noise
+    assert not compare(torch.ones(100), many, None, [shaky(16)]).noise
+    assert not compare(torch.ones(100), far, None, [shaky(16)]).noise
 
 
 def test_a_crowd_of_whole_numbers_is_judged_by_its_count() -> None:
     eager, nudged, few, many = (torch.zeros(100, dtype=torch.int64) for _ in range(4))
-    nudged[:CROWD] = 1
-    few[50 : 50 + 2 * CROWD] = 1
-    many[50 : 50 + 2 * CROWD + 1] = 1
+    nudged[:16] = 1
+    few[50 : 50 + 32] = 1
+    many[50 : 50 + 33] = 1
     assert compare(eager, few, None, [nudged]).noise
     assert not compare(eager, many, None, [nudged]).noise

@@ -101,6 +101,7 @@ def in_float64(function: object, *args: torch.Tensor) -> torch.Tensor:
         ("a factory", lambda x: x * torch.full((2,), 3.0, dtype=torch.float16)),
         ("a default factory", lambda x: x * (torch.ones(2) * 3)),
         ("a buffer written to", lambda x: torch.zeros(2, dtype=torch.float16).add_(x).mul_(3)),
+        ("a positional dtype", lambda x: torch.ops.prims.convert_element_type(x, torch.float16) * 3),
         ("matmul", lambda x: (torch.eye(2, dtype=torch.bfloat16) * 3) @ x.bfloat16()),
         ("cat", lambda x: torch.cat([x.half()[:1], x.half()[1:]]) * 3),
     ],

@@ -20,7 +20,9 @@ ours, theirs = wire.pair()
 if lab == "gone":
     ours.close()
 limits = keeper.Limits(float(seconds), int(bytes))
-print(json.dumps(keeper.keep(lambda: os.execvp(command[0], command), limits, theirs)))
+begin = sum(os.times()[:2])
+found = keeper.keep(lambda: os.execvp(command[0], command), limits, theirs)
+print(json.dumps({**found, "spent": sum(os.times()[:2]) - begin}))
 """
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc and uses prctl")
 
@@ -120,6 +122,10 @@ def test_a_child_that_closed_its_output_is_still_watched() -> None:
     assert (found["reason"], found["status"]) == ("", 7)
     assert found["seconds"] >= 0.5
     assert shell("exec >&- 2>&-; sleep 300", seconds=0.3)["reason"] == "timeout"
+
+
+def test_watching_a_child_that_closed_its_output_costs_next_to_nothing() -> None:
+    assert shell("exec >&- 2>&-; sleep 1.5")["spent"] < 0.75  # seconds on the CPU, of the keeper
 
 
 def test_a_child_that_takes_too_much_memory_is_ended() -> None:
