@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -78,7 +79,13 @@ def run(
     """Diagnose a target and write its report. Raises UsageError for what cannot be diagnosed at all."""
     begin = time.monotonic()
     folder = run_folder(target, settings)
-    journal = Journal(folder / "journal.sqlite")
+    try:
+        journal = Journal(folder / "journal.sqlite")
+        journal.count("trial")
+    except sqlite3.DatabaseError as error:
+        raise UsageError(
+            f"the journal of the unfinished run is damaged ({error}): begin anew with --fresh"
+        ) from error
     try:
         chosen = options(settings)
         if live is not None:

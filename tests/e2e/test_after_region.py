@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import PROGRAMS
+from harness import PROGRAMS
 
 from torchtriage.lab.local import LocalLab
 from torchtriage.lab.request import Request
@@ -51,3 +51,16 @@ def test_a_death_or_hang_after_the_region_is_an_outcome(open_lab: Callable[..., 
     lab = open_lab("after.py", "hangs")
     outcome = lab.run_one(Request(seconds=8.0))
     assert (label(outcome), outcome.phase) == ("timeout", "program")
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="once the eager program ends in an exception or with a status, any other end of a trial counts as the same",
+)
+def test_another_end_than_eager_s_is_found_where_eager_ends_badly_too(
+    open_lab: Callable[..., LocalLab],
+) -> None:
+    lab = open_lab("ends_badly.py")
+    outcome, healthy = lab.run([Request(), HEALTHY])
+    assert label(healthy) == "same"
+    assert label(outcome) == "raises:RuntimeError"

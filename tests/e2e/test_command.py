@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PROGRAMS
+from harness import PROGRAMS
 
 from torchtriage.report import jsonout
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import left_after, opened
+from harness import left_after, opened
 
 from torchtriage.lab.local import LocalLab
 from torchtriage.lab.request import Request

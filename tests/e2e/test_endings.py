@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import PROGRAMS, line_of
+from harness import PROGRAMS, line_of
 
 from torchtriage.lab.local import LocalLab
 from torchtriage.lab.request import Request

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PROGRAMS, left_after
+from harness import PROGRAMS, left_after
 
 from torchtriage.lab.local import LocalLab
 from torchtriage.lab.request import Request

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PROGRAMS, left_after, processes_with
+from harness import PROGRAMS, left_after, processes_with
 
 pytestmark = pytest.mark.e2e
 

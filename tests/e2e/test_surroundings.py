@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PROGRAMS
+from harness import PROGRAMS
 
 from torchtriage.lab.local import LocalLab
 from torchtriage.lab.request import Request

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import PROGRAMS, line_of, opened
+from harness import PROGRAMS, line_of, opened
 
 from torchtriage.lab.local import LocalLab
 from torchtriage.lab.request import Request

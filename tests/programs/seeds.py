@@ -1,4 +1,4 @@
-"""Draws from Python's, numpy's and torch's generators before, in and after a compiled region. No seed is set but one."""
+"""Draws from Python's, numpy's and torch's generators before, in and after a compiled region. Seeded only if asked: `seeds.py seeded`."""
 
 import random
 import sys
@@ -6,10 +6,14 @@ import sys
 import numpy
 import torch
 
-if sys.argv[1:] == ["seeded"]:
-    random.seed(1), numpy.random.seed(2), torch.manual_seed(3)
 generator, own = numpy.random.default_rng(), torch.Generator()
 own.seed()
+if sys.argv[1:] == ["seeded"]:
+    random.seed(1)
+    numpy.random.seed(2)
+    torch.manual_seed(3)
+    generator = numpy.random.default_rng(4)
+    own.manual_seed(5)
 
 
 def draw():

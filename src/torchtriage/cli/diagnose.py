@@ -26,6 +26,7 @@ def command(
     show = Progress(quiet=quiet or not sys.stderr.isatty())
     try:
         check(settings)
+        check_writable(json_to)
         found = run(
             parse_target(target, args, module),
             Settings(**settings),
@@ -51,8 +52,24 @@ def check(settings: dict[str, Any]) -> None:
         raise UsageError("--isolation is one of auto, fork, rerun")
     if settings["jobs"] < 0 or settings["trial_timeout"] <= 0 or settings["max_calls"] < 1:
         raise UsageError("--jobs, --trial-timeout and --max-calls must be positive")
-    if settings["python"] and not os.access(settings["python"], os.X_OK):
+    if settings["trial_memory"] < 0:
+        raise UsageError("--trial-memory must not be negative")
+    python = settings["python"]
+    if python and not (os.path.isfile(python) and os.access(python, os.X_OK)):
         raise UsageError(f"no such interpreter: {settings['python']}")
+
+
+def check_writable(json_to: str) -> None:
+    """Before a long run, not after it."""
+    if json_to in ("", "-"):
+        return
+    path = Path(json_to)
+    if (
+        path.is_dir()
+        or not path.parent.is_dir()
+        or not os.access(path if path.exists() else path.parent, os.W_OK)
+    ):
+        raise UsageError(f"cannot write {json_to}")
 
 
 def parse_target(target: str, args: list[str], module: bool) -> dict[str, Any]:

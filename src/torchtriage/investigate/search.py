@@ -64,6 +64,7 @@ def shrink(found: tuple[T, ...], heals: Callable[[list[tuple[T, ...]]], Answers]
         smaller = halves(found)
         if len(found) > 2:
             smaller += [found[:n] + found[n + 1 :] for n in range(len(found))]
+            smaller = [s for n, s in enumerate(smaller) if s not in smaller[:n]]
         answers = heals(smaller)
         healing = [s for s, healed in zip(smaller, answers, strict=True) if healed]
         if not healing:

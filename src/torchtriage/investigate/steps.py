@@ -67,10 +67,11 @@ def within(lab: Asks, base: Request, failure: Outcome, backend: str, name: str, 
         outcomes = lab.run([limited(base, backend, name, point) for point in points])
         return [verdict(outcome, failure) for outcome in outcomes]
 
-    number = first_bad(len(steps), ask, width)
+    total = max(whole.measures.step_count, len(steps))
+    number = first_bad(total, ask, width)
     if number is None:
         return None
-    return Guilty(backend, name, number, len(steps), step_at(steps, number))
+    return Guilty(backend, name, number, total, step_at(steps, number))
 
 
 def verdict(outcome: Outcome, failure: Outcome) -> bool | None:

@@ -63,8 +63,9 @@ class Seen:
 
 def counted_in(own: Own, table: Matrix) -> Counted:
     """Counts become symptoms only where nothing is wrong with values and exceptions."""
-    column_fails = ablation.any_failing(table) or failing(own.plain) or noisy(own.plain)
-    if column_fails:
+    cells = [outcome for row in table.values() for outcome in row.values()]
+    wrong = any(failing(o) and not (isinstance(o, Raised) and is_user_error(o.exception)) for o in cells)
+    if wrong or failing(own.plain) or noisy(own.plain):
         return Counted()
     measures = own.observed.measures
     breaks = [b for b in measures.graph_breaks if of_user(b)]

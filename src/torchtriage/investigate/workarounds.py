@@ -168,7 +168,7 @@ def verify(
     lab: Asks, facts: Facts, suspect: Suspect, base: Request, short: Request, candidates: Sequence[Candidate]
 ) -> Found:
     """Run each candidate over the whole program, and time a warm step of those that pass."""
-    unique = list({c.variant: c for c in reversed(candidates)}.values())[::-1]
+    unique = list({repr(c.variant): c for c in reversed(candidates)}.values())[::-1]
     unique.sort(key=lambda c: c.size)
     watch = suspect.counts or suspect.slow
     requests = [

@@ -106,6 +106,10 @@ def of_process(ended: Mapping[str, Any], events: Sequence[Event]) -> Outcome | N
     """How the process itself ended, where that is a finding."""
     call, phase = place(events)
     reason = ended.get("reason", "")
+    if find(events, "begin") is None:
+        how = reason or ended.get("signal")
+        more = f" ({how})" if how else ""
+        return Inconclusive(reason=f"the trial did not come to the call{more}{last_line(ended)}")
     if reason == "timeout":
         return TimedOut(seconds=float(ended.get("seconds", 0.0)), phase=phase, call=call)  # type: ignore[arg-type]
     if reason == "oom":
@@ -121,8 +125,6 @@ def of_process(ended: Mapping[str, Any], events: Sequence[Event]) -> Outcome | N
         if died["signal"] != "failed":
             return Killed(signal=died["signal"], call=died["call"])
     if find(events, "end") is None:
-        if find(events, "begin") is None:
-            return Inconclusive(reason="the trial did not come to the call" + last_line(ended))
         return Exited(status=int(ended.get("status", 0)), call=call)
     return None
 
@@ -161,12 +163,12 @@ def of_end(
     exception = end.get("exception")
     if exception is None:
         return None
+    if exception["type"].endswith("SystemExit") and eager_end is not None and end.get("exit") is not None:
+        if end["exit"] == exit_status(eager_end):
+            return None
+        return Exited(status=int(end["exit"]), call=max(judged, default=None))
     if eager_end is not None and eager_end.get("exception"):
         return None
-    if exception["type"].endswith("SystemExit") and eager_end is not None:
-        if end.get("exit") == (eager_end.get("exit") or 0):
-            return None
-        return Exited(status=int(end.get("exit") or 0), call=max(judged, default=None))
     last = find(events, "raised")
     call = (
         last["call"]
@@ -174,6 +176,12 @@ def of_end(
         else max((e["call"] for e in events if e["event"] == "call"), default=None)
     )
     return raised(call, exception, "forward" if last is not None else "program")
+
+
+def exit_status(eager_end: Mapping[str, Any]) -> int:
+    """The status that sys.exit in the eager program gave: a text counts as 1."""
+    code = eager_end.get("exit")
+    return code if isinstance(code, int) else int(code is not None)
 
 
 def find(events: Sequence[Event], name: str) -> Event | None:
@@ -203,6 +211,7 @@ def measures_of(ended: Mapping[str, Any], events: Sequence[Event]) -> Measures:
         graph_breaks=tuple(graph_breaks(notes)),
         recompile_reasons=tuple(recompiles(notes)),
         steps=tuple(Step(**step) for step in found.get("steps", ())),
+        step_count=int(found.get("step_count", 0)),
         calls_seen=int(found.get("calls_seen", 0)),
         calls_compared=int(found.get("calls_compared", 0)),
         repeated_nodes=int(nodes),

@@ -104,7 +104,6 @@ class LocalLab:
         shutil.rmtree(self.scratch, ignore_errors=True)
         request = {
             "target": self.target,
-            "compile_target": self.target.get("compile_target", False),
             "max_calls": self.options.max_calls,
             "max_holders": 0 if self.rerun else 8,
             "end_file": str(self.scratch / "end.pt"),
@@ -242,10 +241,8 @@ class LocalLab:
 
     def fresh(self, job: dict[str, Any], start: int, folder: Path, env: dict[str, str]) -> dict[str, Any]:
         file = folder / "job.json"
-        compile_target = self.target.get("compile_target", False)
         request = {
             "target": self.target,
-            "compile_target": compile_target,
             "start": start,
             "job": job,
             "max_calls": 1 << 30,

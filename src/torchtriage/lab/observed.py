@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -38,7 +39,7 @@ def graph_break(text: str) -> GraphBreak:
         file=file,
         line=line,
         code=code,
-        hints=tuple(re.findall(r"^\s*Hint: (.+)$", text, re.M)),
+        hints=tuple(dict.fromkeys(re.findall(r"^\s*Hint: (.+)$", text, re.M))),
         identifier=(re.search(r"gb/(gb\d+)\.html", text) or ["", ""])[1],
         explanation=labelled(text, "Explanation"),
     )
@@ -47,7 +48,8 @@ def graph_break(text: str) -> GraphBreak:
 def gb_type(text: str) -> str:
     """The line above `Explanation:` names the kind of break."""
     before = text.partition("  Explanation:")[0].rstrip().splitlines()
-    return before[-1].strip() if "  Explanation:" in text and before else ""
+    last = before[-1].strip() if "  Explanation:" in text and before else ""
+    return last.removeprefix("Graph Break Reason: ")
 
 
 def labelled(text: str, label: str) -> str:
@@ -67,15 +69,33 @@ def recompiles(notes: Sequence[Note]) -> Iterator[Recompile]:
         if note.get("name") != "recompile_reasons":
             continue
         text = str(note["text"])
-        if text.lstrip().startswith("["):
-            quoted = re.findall(r'"((?:[^"\\]|\\.)*)"', text)
-            text = quoted[0].replace("\\n", "\n") if quoted else text
+        text = first_of_list(text)
         reason = re.sub(r"^\d+/\d+(_\d+)?: ", "", first_line(text))
         place = re.search(r"# (\S+):(\d+) in", reason)
         frame = names.get(note.get("frame"), {})
         yield Recompile(
             frame=str(frame.get("function", "")),
             reason=reason.split("  # ")[0].strip(),
-            file=place[1] if place else "",
+            file=whole_path(place[1], text) if place else "",
             line=int(place[2]) if place else int(frame.get("line", 0) or 0),
         )
+
+
+def first_of_list(text: str) -> str:
+    """The newest reason: torch writes a JSON list, or the bare text where there is only one."""
+    if not text.lstrip().startswith("["):
+        return text
+    try:
+        found = json.loads(text)
+        return str(found[0]) if found else ""
+    except (ValueError, TypeError, KeyError):
+        quoted = re.findall(r'"((?:[^"\\]|\\.)*)"', text)
+        return quoted[0].replace("\\n", "\n") if quoted else text
+
+
+def whole_path(cut: str, text: str) -> str:
+    """torch cuts long paths in guards; the user stack below has the whole one."""
+    for found, _ in PLACE.findall(text):
+        if found.endswith(cut.removeprefix("...")):
+            return str(found)
+    return cut

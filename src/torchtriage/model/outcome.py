@@ -30,14 +30,14 @@ class Difference:
     detail: str
     """For a person: by how much, at which index, or which metadata."""
     magnitude: float = 0.0
-    later: bool = False
-    """Seen at the end of the program, not in what the call itself returned."""
     noise: bool = False
     """True when eager's own noise, or a float64 run, accounts for it."""
     why_noise: str = ""
     eager: str = ""
     compiled: str = ""
     float64: str = ""
+    later: bool = False
+    """Seen at the end of the program, not in what the call itself returned."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,8 @@ class Measures:
     graph_breaks: tuple[GraphBreak, ...] = ()
     recompile_reasons: tuple[Recompile, ...] = ()
     steps: tuple[Step, ...] = ()
+    step_count: int = 0
+    """All steps of the limited subsystem; `steps` describes the first few thousand."""
     calls_seen: int = 0
     calls_compared: int = 0
     recompile_limit_hit: bool = False

@@ -30,7 +30,7 @@ def same_meaning(eager: Mapping[str, Any], compiled: Mapping[str, Any]) -> bool:
         return True
     ours = words(f"{compiled['message']} {compiled.get('cause_message', '')}")
     theirs = words(eager["message"])
-    return not theirs or len(theirs & ours) / len(theirs) >= 0.6
+    return bool(theirs) and len(theirs & ours) / len(theirs) >= 0.6
 
 
 def short(name: str) -> str:

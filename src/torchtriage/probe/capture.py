@@ -6,6 +6,7 @@ and, for tensors, metadata and a copy of the data on the CPU.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import random
 import sys
@@ -63,7 +64,12 @@ def as_bytes(tensor: torch.Tensor) -> bytes:
     flat = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
     if not flat.numel():
         return b""
-    return flat.reshape(-1).view(torch.uint8).numpy().tobytes()  # type: ignore[no-any-return]
+    try:
+        return flat.reshape(-1).view(torch.uint8).numpy().tobytes()  # type: ignore[no-any-return]
+    except RuntimeError as error:
+        if "Numpy is not available" not in str(error):
+            raise
+    return ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size())
 
 
 def plain_parts(tensor: torch.Tensor) -> Iterable[tuple[str, torch.Tensor]]:
@@ -107,9 +113,9 @@ def digest(state: State) -> str:
 
 
 def rng_mark() -> str:
-    parts = [zlib.crc32(torch.get_rng_state().numpy().tobytes())]
+    parts = [zlib.crc32(as_bytes(torch.get_rng_state()))]
     if torch.cuda.is_available() and torch.cuda.is_initialized():
-        parts += [zlib.crc32(s.numpy().tobytes()) for s in torch.cuda.get_rng_state_all()]
+        parts += [zlib.crc32(as_bytes(state)) for state in torch.cuda.get_rng_state_all()]
     parts.append(zlib.crc32(repr(random.getstate()).encode()))
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):
@@ -119,7 +125,7 @@ def rng_mark() -> str:
 
 def output_leaves(result: Any, names: dict[int, str]) -> list[Record]:
     """Leaves of what the region returned. `names` maps storage keys of inputs to their paths."""
-    found = walk.leaves({"output": result})
+    found = walk.leaves({"output": result}, repeats=True)
     recorded = [leaf_record(leaf.path, leaf.value, "output") for leaf in found]
     known = dict(names)
     for leaf, record in zip(found, recorded, strict=True):
@@ -187,7 +193,7 @@ def tensor_record(path: str, tensor: torch.Tensor, group: str) -> Record:
         "group": group,
         "kind": "tensor",
         "dtype": str(tensor.dtype),
-        "shape": [int(n) for n in tensor.shape],
+        "shape": [plain_size(n) for n in tensor.shape],
         "device": str(tensor.device),
         "layout": str(tensor.layout),
         "requires_grad": bool(tensor.requires_grad),
@@ -197,7 +203,7 @@ def tensor_record(path: str, tensor: torch.Tensor, group: str) -> Record:
     with compat.unwatched():
         if tensor.layout == torch.strided:
             try:
-                record["stride"] = [int(n) for n in tensor.stride()]
+                record["stride"] = [plain_size(n) for n in tensor.stride()]
             except RuntimeError:
                 record["stride"] = []
         if tensor.is_quantized:
@@ -206,6 +212,14 @@ def tensor_record(path: str, tensor: torch.Tensor, group: str) -> Record:
             f"{name}{more}": kept for name, part in plain_parts(tensor) for more, kept in kept_of(part)
         }
     return record
+
+
+def plain_size(size: Any) -> Any:
+    """An integer; the name of a size that is not one (of a nested tensor)."""
+    try:
+        return int(size)
+    except Exception:
+        return str(size)
 
 
 def kept_of(part: torch.Tensor) -> Iterable[tuple[str, torch.Tensor]]:

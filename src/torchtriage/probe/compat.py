@@ -228,11 +228,24 @@ def changed_configs() -> dict[str, str]:
             module: Any = importlib.import_module(module_name)
             for line in module.codegen_config().splitlines():
                 name, _, value = line.partition(" = ")
-                if name.strip() not in OURS:
-                    changed[name.strip()] = value.strip()
+                name = name.strip()
+                if name not in OURS and not at_default(name):
+                    changed[name] = value.strip()
         except Exception:  # a config that cannot print itself must not cost the report
             continue
     return changed
+
+
+def at_default(name: str) -> bool:
+    """Whether a switch that was set once has its default all the same."""
+    try:
+        module_name, attribute = split_switch(name)
+        target: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            target = getattr(target, part)
+        return bool(target == sys.modules[module_name]._config[attribute].default)
+    except Exception:
+        return False
 
 
 def defaults_of_changed(changed: dict[str, str]) -> dict[str, str]:
@@ -291,19 +304,38 @@ def caches_off() -> None:
 
 def uncompiled(target: Any) -> tuple[Any, dict[str, Any]]:
     """What was compiled, and with which arguments, for something that torch.compile returned; else itself and {}."""
-    context = getattr(target, "__dict__", {}).get("dynamo_ctx")
+    context = getattr(target, "__dict__", {}).get("dynamo_ctx") or context_of(target)
     plain = getattr(target, "_orig_mod", None)
     if plain is None:
         plain = original_function(target)
-    if plain is target:
-        return target, {}
-    arguments: dict[str, Any] = {}
-    if context is not None:
-        arguments = {
-            "dynamic": getattr(context, "_dynamic", None),
-            "fullgraph": bool(getattr(context, "fullgraph", False)),
-        }
-    return plain, arguments
+    if plain is target or context is None:
+        return plain, {}
+    arguments = {
+        "dynamic": getattr(context, "_dynamic", None),
+        "fullgraph": bool(getattr(context, "fullgraph", False)),
+        "backend": backend_of(context),
+    }
+    return plain, {name: value for name, value in arguments.items() if value is not None}
+
+
+def context_of(function: Any) -> Any | None:
+    """The context in the closure of a function that torch.compile returned."""
+    code = getattr(function, "__code__", None)
+    if code is None or "self" not in code.co_freevars:
+        return None
+    found = function.__closure__[code.co_freevars.index("self")].cell_contents
+    return found if isinstance(found, context_class()) else None
+
+
+def backend_of(context: Any) -> Any | None:
+    """The name of the backend (or the user's own function) behind a context."""
+    with contextlib.suppress(Exception):
+        from torch._dynamo.eval_frame import innermost_backend
+
+        found = innermost_backend(context.callback)
+        name = getattr(found, "compiler_name", None)
+        return name if isinstance(name, str) else found
+    return None
 
 
 # --- the compiler's own bisection hooks -----------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sysconfig
 import traceback
@@ -10,6 +11,7 @@ from typing import Any
 from torchtriage.probe import compat
 
 LIMIT = 20_000
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 STDLIB = sysconfig.get_paths()["stdlib"] + "/"
 
 
@@ -41,9 +43,10 @@ def chain(error: BaseException) -> list[BaseException]:
     """The exception and those that led to it, outermost first."""
     found: list[BaseException] = []
     current: BaseException | None = error
-    while current is not None and current not in found and len(found) < 20:
+    while current is not None and all(current is not known for known in found) and len(found) < 20:
         found.append(current)
         inner = getattr(current, "inner_exception", None)
+        inner = inner if isinstance(inner, BaseException) else None
         current = (
             inner or current.__cause__ or (None if current.__suppress_context__ else current.__context__)
         )
@@ -98,16 +101,14 @@ def is_users(filename: str) -> bool:
         filename.startswith((compat.torch_root(), "<"))
         or (filename.startswith(STDLIB) and "/site-packages/" not in filename)
         or "/site-packages/sympy/" in filename
-        or "/torchtriage/probe/" in filename
-        or "/torchtriage/oracle/" in filename
-        or filename.startswith("torchtriage")
+        or filename.startswith(PACKAGE)
     )
 
 
 def trimmed_traceback(error: BaseException) -> str:
     """The traceback without our own frames, long runs of torch frames cut in the middle."""
     lines = traceback.format_exception(type(error), error, error.__traceback__)
-    kept = [line for line in lines if "/torchtriage/" not in line]
+    kept = [line for line in lines if PACKAGE not in line and "/site-packages/torchtriage/" not in line]
     if len(kept) > 60:
         kept = [*kept[:20], f"  ... {len(kept) - 50} frames ...\n", *kept[-30:]]
     return "".join(kept)[-LIMIT:]

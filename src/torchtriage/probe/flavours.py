@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchtriage.probe import compat, walk
 
 LOW = (torch.float16, torch.bfloat16, torch.float32)
+NUDGED = (*LOW, torch.float64)
 FLAVOURS = ("eager", "again", "float64", "ulp1", "ulp2", "ulp3")
 
 
@@ -65,7 +66,7 @@ def nudge(found: list[torch.Tensor], seed: int) -> None:
     with compat.unwatched():
         for tensor in found:
             key = compat.storage_key(tensor)
-            if not tensor.dtype.is_floating_point or key is None or key in done:
+            if tensor.dtype not in NUDGED or key is None or key in done:
                 continue
             if tensor.layout != torch.strided or type(tensor) not in PLAIN or tensor.is_inference():
                 continue

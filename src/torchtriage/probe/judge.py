@@ -63,7 +63,8 @@ def judge(reference: str, trial: str) -> dict[str, Any]:
         facts["repeats"] = not compare_records(eager, others["again"], {})
     if eager["status"] == "raised" or compiled["status"] == "raised":
         return {**facts, **judge_raised(eager, compiled)}
-    found = compare_records(eager, compiled, others)
+    unreadable = eager.get("unreadable") or compiled.get("unreadable")
+    found = [] if unreadable else compare_records(eager, compiled, others)
     result: dict[str, Any] = {**facts, "verdict": "compared"}
     backward = judge_backward(reference, trial, names)
     found += backward.pop("differences", [])

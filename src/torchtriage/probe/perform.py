@@ -70,7 +70,12 @@ class Call:
         except BaseException as error:
             self.save_raised(error, path, time.perf_counter() - start)
             raise
-        self.save_returned(result, path, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        try:
+            self.save_returned(result, path, seconds)
+        except Exception:  # an output that cannot be written down must not become an error of the program's
+            traceback.print_exc()
+            capture.save({"status": "returned", "unreadable": traceback.format_exc(), "leaves": []}, path)
         return result
 
     def save_raised(self, error: BaseException, path: str, seconds: float) -> None:

@@ -102,19 +102,33 @@ def load_callable(target: Target) -> Loaded:
 
 
 def import_for_target(name: str) -> types.ModuleType:
-    """Import a module by name, or a file by path (`script.py:main`)."""
+    """Import a module by name, or a file by path (`script.py:main`). Raises what the module raises."""
     if name.endswith(".py"):
-        if not os.path.isfile(name):
-            raise BadTarget(f"no such file: {name}")
-        compile_source(name)
-        sys.path.insert(0, os.path.dirname(os.path.realpath(name)))
-        name = os.path.splitext(os.path.basename(name))[0]
+        return import_file(name)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name and name.startswith(error.name):
+        if error.name == name or (error.name and name.startswith(error.name + ".")):
             raise BadTarget(f"no module named {name}") from None
         raise
+
+
+def import_file(path: str) -> types.ModuleType:
+    """A file as a module, also where a module of that name is in use already."""
+    if not os.path.isfile(path):
+        raise BadTarget(f"no such file: {path}")
+    compile_source(path)
+    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+    name = os.path.splitext(os.path.basename(path))[0]
+    if name in sys.modules or not name.isidentifier():
+        name = "_torchtriage_target"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise BadTarget(f"cannot import {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def compile_source(path: str) -> types.CodeType:

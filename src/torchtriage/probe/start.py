@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import socket
@@ -29,23 +30,29 @@ def run(request: dict[str, Any], control: socket.socket | None) -> None:
         rest(stage)
         return
     except BaseException as error:
-        stage.send(
-            {"event": "bad-target", "text": f"it fails while it is imported: {exceptions.describe(error)}"}
-        )
+        stage.send({"event": "bad-target", "text": f"it fails while it is imported: {in_one_line(error)}"})
         rest(stage)
         return
     call = loaded.run
-    if request["target"]["kind"] == "callable" and request.get("compile_target"):
-        call = compiled_target(loaded.run)
+    if request["target"]["kind"] == "callable":
+        call = functools.partial(run_callable, stage, loaded.run)
     run_program(stage, call)
     rest(stage)
 
 
-def compiled_target(function: Any) -> Any:
-    """For a callable that compiles nothing itself: the callable is the region."""
-    import torch
+def in_one_line(error: BaseException) -> str:
+    """Class, message and place of an exception."""
+    said = exceptions.describe(error)
+    rows = said["message"].strip().splitlines() or [""]
+    place = f" ({said['user_file']}:{said['user_line']})" if said.get("user_file") else ""
+    return f"{type(error).__name__}: {rows[0][:300]}{place}"
 
-    return torch.compile(function)
+
+def run_callable(stage: Stage, function: Any) -> None:
+    """Call the target; when that compiles nothing, the target itself is what to compile."""
+    function()
+    if stage.count == 0 and stage.trial is None and not intercept.regions:
+        intercept.compile_as_program(function, {})()
 
 
 def start_judge(stage: Stage, control: socket.socket) -> None:

@@ -38,19 +38,26 @@ class Leaf:
     value: Any
 
 
-def leaves(roots: Mapping[str, Any]) -> list[Leaf]:
-    """All leaves below `roots`, each object visited once, in an order that depends only on the program."""
+def leaves(roots: Mapping[str, Any], repeats: bool = False) -> list[Leaf]:
+    """All leaves below `roots`, each object visited once, in an order that depends only on the program.
+
+    With `repeats`, a tensor that is found at several paths is a leaf at each.
+    """
     found: list[Leaf] = []
     seen: set[int] = set()
+    alive: list[Any] = []  # ids in `seen` must not be given to new objects while the walk goes on
     queue: deque[tuple[str, Any, int]] = deque((name, value, 0) for name, value in roots.items())
     while queue and len(found) < MAX_LEAVES:
         path, value, depth = queue.popleft()
         if isinstance(value, SCALARS):
             found.append(Leaf(path, value))
             continue
+        if repeats and id(value) in seen and isinstance(value, torch.Tensor):
+            found.append(Leaf(path, value))
         if id(value) in seen or depth > MAX_DEPTH:
             continue
         seen.add(id(value))
+        alive.append(value)
         if isinstance(value, torch.Tensor):
             found.append(Leaf(path, value))
             grad = compat.grad_of(value)
@@ -64,7 +71,17 @@ def leaves(roots: Mapping[str, Any]) -> list[Leaf]:
             queue.extend((name, child, depth + 1) for name, child in children(path, value))
         except Exception:  # a property or mapping of the user's that raises: it stays unread
             continue
-    return found
+    return with_own_names(found)
+
+
+def with_own_names(found: list[Leaf]) -> list[Leaf]:
+    """Two globals of one name in two modules are two leaves: the later ones get a number."""
+    counts: dict[str, int] = {}
+    named = []
+    for leaf in found:
+        number = counts[leaf.path] = counts.get(leaf.path, 0) + 1
+        named.append(leaf if number == 1 else Leaf(f"{leaf.path} ({number})", leaf.value))
+    return named
 
 
 def children(path: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -83,6 +100,9 @@ def children(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         names = getattr(value, "_fields", None)
         for position, child in enumerate(value):
             yield (f"{path}.{names[position]}" if names else f"{path}[{position}]"), child
+    elif isinstance(value, (set, frozenset)):
+        for position, child in enumerate(sorted(value, key=repr)):
+            yield f"{path}{{{position}}}", child
     elif isinstance(value, functools.partial):
         yield f"{path}.func", value.func
         yield f"{path}.args", value.args
@@ -95,8 +115,18 @@ def children(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, (type, types.ModuleType, types.BuiltinFunctionType)):
         return
     elif is_users(value):
-        for name, child in vars(value).items():
+        for name, child in attributes(value):
             yield f"{path}.{name}", child
+
+
+def attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    """What an object holds, in its dictionary and in slots."""
+    yield from getattr(value, "__dict__", {}).items()
+    for base in type(value).__mro__:
+        slots = vars(base).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+                yield name, getattr(value, name)
 
 
 def module_parts(path: str, module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
@@ -143,4 +173,5 @@ def is_users(value: Any) -> bool:
     module = type(value).__module__ or ""
     if compat.is_torch_module(module) and not module.startswith("torch.optim"):
         return dataclasses.is_dataclass(value)
-    return hasattr(value, "__dict__") and module not in ("builtins", "_thread", "threading", "logging")
+    held = hasattr(value, "__dict__") or hasattr(type(value), "__slots__")
+    return held and module not in ("builtins", "_thread", "threading", "logging")

@@ -21,22 +21,26 @@ def pair() -> tuple[socket.socket, socket.socket]:
 def send(to: socket.socket, message: dict[str, Any], *descriptors: int) -> None:
     """Send one message. What is over the limit is cut down to its short fields, never split."""
     data = json.dumps(message, default=str).encode()
+    for length in (4000, 400, 40):
+        if len(data) <= LIMIT:
+            break
+        data = json.dumps(shortened(message, length), default=str).encode()
     if len(data) > LIMIT:
-        short = {k: shortened(v) for k, v in message.items()}
-        data = json.dumps(short, default=str).encode()[:LIMIT]
+        kept = {k: v for k, v in message.items() if isinstance(v, (bool, int, float)) or k == "event"}
+        data = json.dumps({**dict(list(kept.items())[:50]), "cut": True}).encode()
     if descriptors:
         socket.send_fds(to, [data], list(descriptors))
     else:
         to.sendall(data)
 
 
-def shortened(value: Any) -> Any:
+def shortened(value: Any, length: int) -> Any:
     if isinstance(value, str):
-        return value[:4000]
+        return value[:length]
     if isinstance(value, dict):
-        return {k: shortened(v) for k, v in value.items()}
+        return {k: shortened(v, length) for k, v in value.items()}
     if isinstance(value, list):
-        return [shortened(v) for v in value[:30]]
+        return [shortened(v, length) for v in value[:30]]
     return value
 
 

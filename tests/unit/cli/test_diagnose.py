@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
@@ -178,7 +177,6 @@ def test_a_bad_input_is_one_line_and_status_2(
     assert capsys.readouterr() == ("", f"torchtriage: {said}\n")
 
 
-@pytest.mark.xfail(strict=True, reason="Typer's own usage errors are boxes of six lines")
 @pytest.mark.parametrize("args", [["diagnose"], ["diagnose", "--jobs", "two", "train.py"], ["bogus"]])
 def test_a_bad_command_line_is_one_line_too(
     args: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -187,23 +185,14 @@ def test_a_bad_command_line_is_one_line_too(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-@pytest.mark.xfail(
-    strict=True, reason="check() does not look at it, and every trial runs out of memory at once"
-)
 def test_negative_memory_is_refused(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     assert status(monkeypatch, "diagnose", "--trial-memory", "-1", "train.py") == 2
 
 
-@pytest.mark.xfail(strict=True, reason="a folder is executable for os.access, and starting it is a traceback")
 def test_an_interpreter_that_is_a_folder_is_refused(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     assert status(monkeypatch, "diagnose", "--python", "/tmp", "train.py") == 2
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=OSError,
-    reason="the file is opened only after the whole run, and then it is a traceback",
-)
 def test_a_json_file_that_cannot_be_written_is_one_line(
     ran: Ran, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,11 +200,6 @@ def test_a_json_file_that_cannot_be_written_is_one_line(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=sqlite3.DatabaseError,
-    reason="run() does not catch it: a traceback at each try until --fresh",
-)
 def test_a_torn_journal_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,6 +61,12 @@ def test_leaving_code_uncompiled_is_the_last_resort() -> None:
     assert names(either) == ["allow_rnn"]
 
 
+def test_the_last_resort_is_tried_by_itself() -> None:
+    lab = FakeLab(lambda request: WRONG)
+    switches.search(lab, Request(), WRONG, "eager", {})
+    assert [len(r.variant.switches) for r in lab.requests if switched(r, ".suppress_errors")] == [1]
+
+
 def test_a_switch_that_the_program_set_is_put_back_to_its_default() -> None:
     changed = {"torch._inductor.config.freezing": "False"}
     found = search(lambda r: SAME if switched(r, ".freezing") is False else WRONG, changed=changed)

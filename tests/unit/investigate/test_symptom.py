@@ -108,7 +108,6 @@ def test_two_recompilations_are_what_automatic_dynamic_shapes_need_and_three_are
     assert (found.words, found.counts, found.backend) == (("recompiles",), True, "eager")
 
 
-@pytest.mark.xfail(strict=True, reason="counted_in takes a refused cell of another column for a failure")
 def test_recompilations_are_a_symptom_although_another_setting_is_refused() -> None:
     found = symptom.find(
         facts(), seen(lambda r: REFUSED if r.variant.dynamic is True else counted(recompiles=5))

@@ -254,9 +254,6 @@ def test_leaving_with_an_error_status_where_eager_ends_well_has_exited() -> None
     assert label(of(log(*whole(0), left), {0: compared()})) == "exited:4"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="of_end looks at eager's exception before it compares the two exit statuses"
-)
 def test_leaving_with_another_error_status_than_eager_has_exited() -> None:
     eager_end = {"exception": exception("builtins.SystemExit", "1"), "exit": 1}
     left = end(exception=exception("builtins.SystemExit", "2"), exit=2)
@@ -293,7 +290,6 @@ def test_a_trial_that_did_not_come_to_its_call_shows_its_last_words() -> None:
     assert outcome.reason == "the trial did not come to the call: OSError: no space left"
 
 
-@pytest.mark.xfail(strict=True, reason="of_process reads how the process ended before it looks for `begin`")
 @pytest.mark.parametrize("ended", [{"reason": "timeout"}, {"reason": "oom"}, {"signal": "SIGKILL"}])
 def test_a_trial_that_ended_before_anything_was_compiled_is_no_evidence(ended: dict[str, str]) -> None:
     assert label(conclude(kept(**ended), [], {}, ENDED_WELL)) == "inconclusive"

@@ -115,7 +115,6 @@ def test_hints_are_read_in_their_order() -> None:
     assert cond == "Use `torch.cond` to express dynamic control flow."
 
 
-@pytest.mark.xfail(strict=True, reason="torch prints the hints once more in the traceback, and both are read")
 def test_hints_are_read_once() -> None:
     hints = graph_break(PRINT).hints
     assert len(hints) == len(set(hints)) == 3
@@ -127,9 +126,6 @@ def test_the_place_is_the_innermost_line_of_the_user_s() -> None:
     assert found.identifier == "gb0170"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="gb_type keeps the label where the reason is the line above `Explanation:`"
-)
 def test_a_reason_on_the_line_of_its_label_is_read_without_the_label() -> None:
     assert graph_break(BRANCH).reason == "Data-dependent branching"
 
@@ -153,9 +149,6 @@ def test_a_single_reason_is_read_with_the_function_that_was_compiled_again() -> 
     assert (found.frame, found.reason, found.line) == ("g", "s == 'a'", 18)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="torch cuts the path in the guard; the whole one is in the user stack below it"
-)
 def test_the_file_is_the_whole_path() -> None:
     assert recompiled(ONE).file == "/tmp/scratch/texts.py"
 
@@ -165,9 +158,6 @@ def test_of_a_list_of_reasons_the_newest_entry_is_read() -> None:
     assert (found.frame, found.reason, found.line) == ("g", "s == 'b'", 18)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the JSON list is read by a pattern, so escaped quotes keep their backslashes"
-)
 def test_quotes_in_a_reason_are_those_of_the_program() -> None:
     assert recompiled(QUOTED).reason == '''s == "it's"'''
 

@@ -82,8 +82,5 @@ def test_a_failure_of_the_compiler_s_is_not_hidden_by_the_user_s_error(
     assert not same_meaning(eager, compiled)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="an error without a message is taken for every failure of the compiler's"
-)
 def test_an_error_without_a_message_does_not_hide_a_failure_of_the_compiler_s() -> None:
     assert not same_meaning(BARE, raised("torch._inductor.exc.InductorError", "LoweringException: no"))

@@ -106,9 +106,6 @@ def test_much_output_is_cut_and_holds_nobody_up() -> None:
     assert found["log"].endswith("xxx\nlast\n")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="text() has the first 64 KiB, and watch keeps only its last 60,000 characters"
-)
 def test_the_beginning_of_much_output_is_kept() -> None:
     assert shell("echo first; head -c 1000000 /dev/zero | tr '\\0' x")["log"].startswith("first\n")
 

@@ -53,11 +53,6 @@ def test_what_a_call_raises_is_written_down_and_raised(tmp_path: Path) -> None:
     assert (record["status"], record["exception"]["type"]) == ("raised", "builtins.IndexError")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AttributeError,
-    reason="our own error reaches the program, and is told as one of the compiler's",
-)
 def test_an_output_that_cannot_be_written_down_is_returned_all_the_same(tmp_path: Path) -> None:
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(1)], layout=torch.jagged)
     assert call(torch.sin, nested).run(lambda x: x, str(tmp_path / "0.pt")) is nested

@@ -193,27 +193,18 @@ def test_a_module_that_lacks_something_else_says_what_it_lacks(folder: Path) -> 
         target("net:f", "callable")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="`foobar`.startswith(`foo`): the module that is missing is not the one that was named"
-)
 def test_a_module_that_lacks_one_with_the_beginning_of_its_name_says_so_too(folder: Path) -> None:
     (folder / "foobar.py").write_text("import foo")
     with pytest.raises(ModuleNotFoundError, match="'foo'"):
         target("foobar:f", "callable")
 
 
-@pytest.mark.xfail(
-    strict=True, raises=BadTarget, reason="a module of that name is in sys.modules, so the file is never read"
-)
 def test_a_file_that_is_called_like_a_module_in_use_is_the_file(folder: Path) -> None:
     (folder / "queue.py").write_text("def main(): return 7")
     assert isinstance(sys.modules["queue"], types.ModuleType)
     assert target("queue.py:main", "callable").run() == 7
 
 
-@pytest.mark.xfail(
-    strict=True, reason="start.run prints the whole description, a dict with the traceback in it"
-)
 def test_a_module_that_fails_while_it_is_imported_is_one_line(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,12 +72,10 @@ def test_each_container_names_its_parts(value: Any, expected: list[str]) -> None
     assert paths(value) == expected
 
 
-@pytest.mark.xfail(strict=True, reason="walk.children reads __dict__ only")
 def test_slots_are_found() -> None:
     assert paths(Slotted(X)) == ["r.x"]
 
 
-@pytest.mark.xfail(strict=True, reason="walk.children knows no sets")
 def test_what_a_set_holds_is_found() -> None:
     assert len(paths({1, 2})) == 2
 
@@ -196,9 +194,6 @@ class Lazy(Mapping[int, Any]):
         return 3
 
 
-@pytest.mark.xfail(
-    strict=True, reason="`seen` holds ids of objects that are gone, and new ones get the same ids"
-)
 def test_parts_that_are_made_anew_are_all_found() -> None:
     assert len(paths(Lazy(3))) == 3**4
 
@@ -207,7 +202,6 @@ def test_globals_of_two_modules_with_one_name_are_both_found() -> None:
     assert sorted(leaf.value for leaf in walk.leaves({"fn": two_modules()})) == [1, 2]
 
 
-@pytest.mark.xfail(strict=True, reason="both are called `globals.COUNT`, and one is lost")
 def test_globals_of_two_modules_with_one_name_have_names_of_their_own() -> None:
     assert len(capture.state_of({"fn": two_modules()})) == 2
 
