@@ -76,7 +76,9 @@ def parse_target(target: str, args: list[str], module: bool) -> dict[str, Any]:
     """A script, a module, or `module:callable`."""
     if module:
         return {"kind": "module", "name": target, "args": args}
-    _, colon, attribute = target.rpartition(":")
+    name, colon, attribute = target.rpartition(":")
+    if colon and not name:
+        raise UsageError(f"no module before the colon in {target!r}: write module:function")
     if colon and attribute.replace(".", "").isidentifier() and not Path(target).exists():
         return {"kind": "callable", "name": target, "args": args}
     if not Path(target).exists():

@@ -57,7 +57,7 @@ def compare(
 ) -> Verdict:
     """Compare `compiled` with `eager` (same dtype and shape, any layout of numbers)."""
     if not (eager.dtype.is_floating_point or eager.dtype.is_complex):
-        return compare_exact(eager, compiled, nudged)
+        return compare_exact(eager, compiled, truth, nudged)
     a, b = as_real(eager), as_real(compiled)
     rtol, atol = TOLERANCES.get(eager.dtype, LOW_PRECISION)
     apart = distance(a, b)
@@ -83,7 +83,10 @@ def compare(
     )
 
 
-def compare_exact(eager: torch.Tensor, compiled: torch.Tensor, nudged: Sequence[torch.Tensor]) -> Verdict:
+def compare_exact(
+    eager: torch.Tensor, compiled: torch.Tensor, truth: torch.Tensor | None, nudged: Sequence[torch.Tensor]
+) -> Verdict:
+    """Integers and booleans are the same or not; noise is where eager's own answer hangs on rounding."""
     wrong = eager != compiled
     if not bool(wrong.any()):
         return SAME
@@ -91,21 +94,28 @@ def compare_exact(eager: torch.Tensor, compiled: torch.Tensor, nudged: Sequence[
     for other in nudged:
         if other.shape == eager.shape and other.dtype == eager.dtype:
             unstable |= other != eager
-    covered = bool((wrong & ~unstable).sum() == 0)
+    right = torch.zeros_like(wrong)
+    if truth is not None and truth.shape == eager.shape:
+        right = compiled == truth.to(compiled.dtype)
+    covered = not bool((wrong & ~unstable & ~right).any())
     crowded = int(unstable.sum()) >= CROWD and int(wrong.sum()) <= 2 * int(unstable.sum())
+    why = ""
+    if covered or crowded:
+        why = "eager itself changes there when its inputs move by one unit in the last place"
+        if covered and bool((wrong & right).any()):
+            why = "float64 gives what compiled gives"
     flat = int(wrong.reshape(-1).to(torch.uint8).argmax())
     where = tuple(int(n) for n in torch.unravel_index(torch.tensor(flat), eager.shape)) if eager.dim() else ()
     a, b = eager.reshape(-1)[flat], compiled.reshape(-1)[flat]
     return Verdict(
         same=False,
-        noise=covered or crowded,
-        why="eager itself changes there when its inputs move by one unit in the last place"
-        if covered or crowded
-        else "",
+        noise=bool(why),
+        why=why,
         magnitude=abs(float(a.double()) - float(b.double())),
         index=where,
         eager=str(a.item()),
         compiled=str(b.item()),
+        truth=str(truth.reshape(-1)[flat].item()) if truth is not None and truth.shape == eager.shape else "",
         count=int(wrong.sum()),
     )
 

@@ -304,11 +304,17 @@ def caches_off() -> None:
 
 def uncompiled(target: Any) -> tuple[Any, dict[str, Any]]:
     """What was compiled, and with which arguments, for something that torch.compile returned; else itself and {}."""
-    context = getattr(target, "__dict__", {}).get("dynamo_ctx") or context_of(target)
+    held = getattr(target, "__dict__", {})
+    context = held.get("dynamo_ctx") or context_of(target)
     plain = getattr(target, "_orig_mod", None)
+    if (
+        held.get("_compiled_call_impl") is not None
+    ):  # module.compile(): the module calls the compiled function
+        context, plain = context_of(held["_compiled_call_impl"]), target
+        target._compiled_call_impl = None
     if plain is None:
         plain = original_function(target)
-    if plain is target or context is None:
+    if context is None:
         return plain, {}
     arguments = {
         "dynamic": getattr(context, "_dynamic", None),

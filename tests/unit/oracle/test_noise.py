@@ -294,3 +294,12 @@ def test_a_crowd_of_whole_numbers_is_judged_by_its_count() -> None:
     many[50 : 50 + 33] = 1
     assert compare(eager, few, None, [nudged]).noise
     assert not compare(eager, many, None, [nudged]).noise
+
+
+def test_an_index_that_float64_gives_too_is_noise() -> None:
+    found = compare(torch.tensor([3]), torch.tensor([4]), truth=torch.tensor([4]))
+    assert (found.noise, found.why) == (True, "float64 gives what compiled gives")
+
+
+def test_an_index_that_only_compiled_gives_is_wrong() -> None:
+    assert not compare(torch.tensor([3]), torch.tensor([4]), truth=torch.tensor([3])).noise
