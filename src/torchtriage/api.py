@@ -144,6 +144,10 @@ def survey_of(lab: LocalLab, note: Callable[[str], None]) -> Survey:
         return survey
     if survey.exception is not None:
         raise UsageError(f"the program fails in eager mode already: {failure_line(survey.exception)}")
+    if survey.exit is not None:
+        raise UsageError(
+            f"the program ends with exit status {survey.exit} before it calls anything that is compiled"
+        )
     if survey.regions:
         names = ", ".join(region["name"] for region in survey.regions[:3])
         raise UsageError(f"the program compiles {names} but never calls it, so there is nothing to compare")

@@ -88,7 +88,7 @@ def parse_target(target: str, args: list[str], module: bool) -> dict[str, Any]:
 
 def write(found: Diagnosis, json_to: str) -> None:
     if json_to == "-":
-        print(jsonout.render(found))
+        sys.stdout.write(jsonout.render(found).rstrip("\n") + "\n")
         return
     if json_to:
         Path(json_to).write_text(jsonout.render(found))

@@ -65,7 +65,7 @@ def conclude(
             return replace(outcome, measures=replace(measures, eager_repeats=reply.get("repeats")), log=log)
         if reply.get("verdict") == "both-raised":
             both = exception_from_json(reply["exception"])
-    outcome = of_process(ended, events) or of_end(events, eager_end, judged)
+    outcome = of_process(ended, events, eager_end) or of_end(events, eager_end, judged)
     if outcome is not None:
         return replace(outcome, measures=measures, log=log)
     if ends and not measures.rng_used:
@@ -102,7 +102,9 @@ def raised(number: int | None, plain: Mapping[str, Any], phase: Any) -> Outcome:
     return Raised(exception=exception, call=number, phase=phase)
 
 
-def of_process(ended: Mapping[str, Any], events: Sequence[Event]) -> Outcome | None:
+def of_process(
+    ended: Mapping[str, Any], events: Sequence[Event], eager_end: Mapping[str, Any] | None
+) -> Outcome | None:
     """How the process itself ended, where that is a finding."""
     call, phase = place(events)
     reason = ended.get("reason", "")
@@ -125,6 +127,9 @@ def of_process(ended: Mapping[str, Any], events: Sequence[Event]) -> Outcome | N
         if died["signal"] != "failed":
             return Killed(signal=died["signal"], call=died["call"])
     if find(events, "end") is None:
+        left = eager_end is not None and eager_end.get("exit") is not None and not eager_end.get("exception")
+        if left and eager_end is not None and exit_status(eager_end) == ended.get("status"):
+            return None  # os._exit, as in eager
         return Exited(status=int(ended.get("status", 0)), call=call)
     return None
 
@@ -161,13 +166,21 @@ def of_end(
     if end is None or end.get("stopped"):
         return None
     exception = end.get("exception")
+    theirs = (eager_end or {}).get("exception")
+    both = any(reply.get("verdict") == "both-raised" for reply in judged.values())
+    if theirs and not both and not theirs["type"].endswith("SystemExit"):
+        if exception is None:
+            last_call = max((e["call"] for e in events if e["event"] == "call"), default=0)
+            return MissingException(exception=exception_from_json(dict(theirs)), call=last_call)
+        if exception["type"] == theirs["type"]:
+            return None
     if exception is None:
         return None
     if exception["type"].endswith("SystemExit") and eager_end is not None and end.get("exit") is not None:
         if end["exit"] == exit_status(eager_end):
             return None
         return Exited(status=int(end["exit"]), call=max(judged, default=None))
-    if eager_end is not None and eager_end.get("exception"):
+    if both:
         return None
     last = find(events, "raised")
     call = (

@@ -37,6 +37,7 @@ class Options:
     user_threads: int = 1
 
 
+EARLY = 3
 Live = Callable[[int, Path, dict[str, Any]], int]
 Progress = Callable[[str, Request, Outcome | None], None]
 
@@ -115,7 +116,7 @@ class LocalLab:
         except StageError:
             stage.close()
             raise
-        if survey.cuda or not survey.holders:
+        if survey.cuda or survey.unforkable or not survey.holders:
             self.rerun = True
         if survey.cuda:
             stage.release(self.env, self.options.python)
@@ -237,7 +238,8 @@ class LocalLab:
         return max(self.options.trial_seconds, 60.0 + 10.0 * survey.seconds)
 
     def signature_calls(self, stage: Stage) -> list[int]:
-        return [call["call"] for call in stage.survey.calls if call["new"]][:6]
+        early = EARLY if self.rerun else 0  # without forks, only calls that have references can be compared
+        return [call["call"] for call in stage.survey.calls if call["new"] or call["call"] < early][:6]
 
     def fresh(self, job: dict[str, Any], start: int, folder: Path, env: dict[str, str]) -> dict[str, Any]:
         file = folder / "job.json"

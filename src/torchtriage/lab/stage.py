@@ -36,6 +36,8 @@ class Survey:
     ended: bool = False
     killed: str = ""
     cuda: bool = False
+    unforkable: str = ""
+    """Why trials have to be processes of their own, where they do."""
     bad_target: str = ""
     unfit: str = ""
     environment: dict[str, Any] = field(default_factory=dict)
@@ -151,6 +153,8 @@ class Stage:
                 survey.calls.append(message)
             case "cuda":
                 survey.cuda = True
+            case "unforkable":
+                survey.unforkable = message["reason"]
             case "bad-target":
                 survey.bad_target, survey.ended = message["text"], True
             case "unfit":

@@ -45,7 +45,6 @@ def keep(descriptor: int, job_file: str) -> None:
     connection = wire.from_descriptor(descriptor)
     with open(job_file) as file:
         job = json.load(file)
-    keeper.die_with_parent()
 
     def start() -> None:
         os.execv(sys.executable, [sys.executable, os.path.abspath(__file__), "trial", job_file])

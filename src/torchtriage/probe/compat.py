@@ -290,7 +290,27 @@ def turn_caches_on(folder: str) -> None:
         "torch._dynamo.config.automatic_dynamic_local_pgo",
     ):
         if has_switch(name):
+            unforce(name)
             set_switch(name, True)
+
+
+def unforce(name: str) -> None:
+    """Let a switch be set that the environment forces: ours turns the caches off that way."""
+    module_name, attribute = split_switch(name)
+    entry = importlib.import_module(module_name)._config.get(attribute)
+    if entry is not None and hasattr(entry, "env_value_force"):
+        entry.env_value_force = type(entry).__dataclass_fields__["env_value_force"].default
+
+
+def keep_headers_in(folder: str) -> None:
+    """Precompiled headers go to the user's own cache folder, whatever TORCHINDUCTOR_CACHE_DIR says: not from here.
+
+    `torch._inductor.codecache._HEADER_DIR`, as of 2.13.
+    """
+    module = sys.modules.get("torch._inductor.codecache")
+    if module is not None and hasattr(module, "_HEADER_DIR"):
+        module._HEADER_DIR = os.path.join(folder, "precompiled_headers")  # type: ignore[attr-defined]
+        module._HEADER_LOCK_DIR = os.path.join(folder, "precompiled_headers", "locks")  # type: ignore[attr-defined]
 
 
 def caches_off() -> None:
@@ -320,6 +340,7 @@ def uncompiled(target: Any) -> tuple[Any, dict[str, Any]]:
         "dynamic": getattr(context, "_dynamic", None),
         "fullgraph": bool(getattr(context, "fullgraph", False)),
         "backend": backend_of(context),
+        "options": options_of(context),
     }
     return plain, {name: value for name, value in arguments.items() if value is not None}
 
@@ -331,6 +352,17 @@ def context_of(function: Any) -> Any | None:
         return None
     found = function.__closure__[code.co_freevars.index("self")].cell_contents
     return found if isinstance(found, context_class()) else None
+
+
+def options_of(context: Any) -> dict[str, Any] | None:
+    """The Inductor options behind a context, those of its mode included; None where there are none."""
+    with contextlib.suppress(Exception):
+        from torch._dynamo.eval_frame import innermost_backend
+
+        found = innermost_backend(context.callback)
+        if getattr(found, "compiler_name", None) == "inductor":
+            return dict(found.config) or None
+    return None
 
 
 def backend_of(context: Any) -> Any | None:
@@ -497,7 +529,7 @@ def trace_file_handler(folder: str) -> Any | None:
 
 def is_fully_eager(module: str) -> bool:
     """Whether a call of torch.compile from this module is torch's own business."""
-    return is_torch_module(module) and module not in ("torch.nn.modules.module",)
+    return is_torch_module(module) and module not in ("torch.nn.modules.module", "torch.compiler")
 
 
 @functools.lru_cache(maxsize=1)

@@ -209,11 +209,15 @@ def _wrap(own: Callable[..., Any], settings: Settings) -> Callable[..., Any]:
     return call_region
 
 
+CALLS_OF_MODULES = ("__call__", "_call_impl", "_wrapped_call_impl", "forward", "_lazy_forward")
+
+
 def describe(function: Any) -> tuple[str, str, int]:
     """Name, file and first line of what a region runs, in the user's words."""
     target = compat.wrapped_inline(function) or function
     owner = getattr(target, "__self__", target)
-    if isinstance(owner, torch.nn.Module):
+    called = getattr(target, "__name__", "")
+    if isinstance(owner, torch.nn.Module) and (owner is target or called in CALLS_OF_MODULES):
         target, name = type(owner).forward, f"{type(owner).__qualname__}.forward"
     else:
         name = getattr(target, "__qualname__", type(target).__qualname__).replace("<locals>.", "")

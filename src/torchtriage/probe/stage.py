@@ -6,6 +6,8 @@ the trial, which goes on with the program from that very call.
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
 import random
 import signal
@@ -13,6 +15,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,8 +124,14 @@ class Stage:
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             self.send({"event": "cuda", "call": number})
             return None
-        sys.stdout.flush()
-        sys.stderr.flush()
+        reason = unforkable()
+        if reason:
+            self.plan.max_holders = 0
+            self.send({"event": "unforkable", "reason": reason})
+            return None
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
         ours, theirs = wire.pair()
         drawn = random.getstate()
         child = os.fork()
@@ -190,6 +199,19 @@ class Stage:
         return region.function(*args, **kwargs)
 
 
+def unforkable() -> str:
+    """Why the program cannot go on in a fork: processes and threads that it works with stay behind."""
+    if multiprocessing.active_children():
+        return "it has worker processes"
+    others = [t for t in threading.enumerate() if t is not threading.current_thread()]
+    mine = [t.name for t in others if type(t).__name__ not in HARMLESS]
+    return f"it has other threads ({', '.join(mine[:3])})" if mine else ""
+
+
+HARMLESS = ("TMonitor",)
+"""Threads that nothing waits for: tqdm's monitor."""
+
+
 def hold_call(lab: socket.socket) -> dict[str, Any]:
     """Wait for jobs. Returns only in a trial; the holder itself leaves when the lab does."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -213,8 +235,10 @@ def hold_call(lab: socket.socket) -> dict[str, Any]:
 
 
 def keep_one(connection: socket.socket, job: dict[str, Any]) -> dict[str, Any] | None:
-    """Be the keeper of one trial. Returns the job in the trial process itself."""
-    keeper.die_with_parent()
+    """Be the keeper of one trial. Returns the job in the trial process itself.
+
+    It outlives its parents by a moment, to end what the trial has started: it sees by its connection that the lab is gone.
+    """
     os.setsid()
     limits = keeper.Limits(job.get("seconds", 120.0), job.get("bytes", 8 << 30))
     result = keeper.keep(None, limits, connection)
@@ -250,6 +274,8 @@ def leave() -> None:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
+    except Exception:  # closed by the program
+        pass
     finally:
         os._exit(0)
 
@@ -266,9 +292,8 @@ def run_program(stage: Stage, run: Any) -> None:
     except BaseException as raised:
         error = raised
         if stage.trial is not None:
-            import traceback
-
-            traceback.print_exc()
+            with contextlib.suppress(Exception):  # the program may have closed its streams
+                traceback.print_exc()
     if stage.trial is not None:
         stage.trial.finish(error)
         leave()
@@ -286,6 +311,9 @@ def run_program(stage: Stage, run: Any) -> None:
 
 def send_end(stage: Stage, exception: dict[str, Any] | None, status: Any) -> None:
     """Tell the lab how the eager run ended, and what it compiled."""
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
     event = {"event": "end", "exception": exception, "calls": stage.count, "exit": status}
     configs = compat.changed_configs()
     more = {"configs": configs, "defaults": compat.defaults_of_changed(configs)}

@@ -51,7 +51,7 @@ def in_one_line(error: BaseException) -> str:
 def run_callable(stage: Stage, function: Any) -> None:
     """Call the target; when that compiles nothing, the target itself is what to compile."""
     function()
-    if stage.count == 0 and stage.trial is None and not intercept.regions:
+    if stage.count == 0 and stage.trial is None:
         intercept.compile_as_program(function, {})()
 
 

@@ -20,6 +20,8 @@ from torchtriage.probe.intercept import Region
 from torchtriage.probe.perform import Call, grad_path, in_fork, record_end
 
 REFERENCE_SECONDS = 60.0
+CHEAP_SECONDS, MOST_COMPARED = 10.0, 64
+"""Calls beyond those that a trial has to compare are compared until their references have taken this long."""
 
 
 @dataclass
@@ -74,6 +76,7 @@ class Trial:
         self.main = threading.get_ident()
         self.pid = os.getpid()
         self.last: tuple[Region, tuple[Any, ...], dict[str, Any]] | None = None
+        self.reference_seconds = 0.0
         self.disabled_regions: set[str] = set()
         self.notes: list[dict[str, Any]] = []
         self.repeated: tuple[int, str, int] = (0, "", 0)
@@ -83,6 +86,8 @@ class Trial:
     def prepare(self) -> None:
         """Apply the variant to this process. Raises what a wrong switch or name raises."""
         variant = self.job.variant
+        compat.warm_up()
+        compat.keep_headers_in(os.environ.get("TORCHINDUCTOR_CACHE_DIR", self.job.folder))
         compat.reset()
         compat.clear_counters()
         torch.set_num_threads(variant.threads)
@@ -139,11 +144,29 @@ class Trial:
         self.last = (region, args, kwargs)
         self.depth.value = 1
         try:
-            if number != stop and number >= self.job.compare and str(number) not in self.job.truths:
-                return function(*args, **kwargs)
+            if number != stop and not self.compares(number):
+                return self.unrecorded(number, function, args, kwargs)
             return self.recorded(number, Call(region, args, kwargs), function)
         finally:
             self.depth.value = 0
+
+    def compares(self, number: int) -> bool:
+        """The first calls, those with a new signature, and as many more as cost little."""
+        cheap = self.reference_seconds < CHEAP_SECONDS and number < MOST_COMPARED and self.job.forks
+        return number < self.job.compare or str(number) in self.job.truths or cheap
+
+    def unrecorded(
+        self, number: int, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A call that is not compared: only that it is under way is noted, for where the trial ends."""
+        self.event("call", call=number, reference="")
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            self.event("raised", call=number, exception=exceptions.describe(error))
+            raise
+        self.event("returned", call=number)
+        return result
 
     def implementation(self, region: Region) -> Callable[..., Any]:
         """The region compiled under the variant."""
@@ -196,9 +219,12 @@ class Trial:
             return shared
         if not self.job.forks:
             return shared or ""
+        begin = time.perf_counter()
         folder = os.path.join(self.job.folder, f"reference-{number}")
         os.makedirs(folder, exist_ok=True)
-        return folder if make_references(call, wanted, folder) else ""
+        fine = make_references(call, wanted, folder)
+        self.reference_seconds += time.perf_counter() - begin
+        return folder if fine else ""
 
     def backward(self, number: int, call: Call, result: Any, path: str, last: bool) -> None:
         """A backward of our own: in this process at the last call, else in a fork, so that the program's works."""
