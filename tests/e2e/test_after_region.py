@@ -53,10 +53,6 @@ def test_a_death_or_hang_after_the_region_is_an_outcome(open_lab: Callable[..., 
     assert (label(outcome), outcome.phase) == ("timeout", "program")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="once the eager program ends in an exception or with a status, any other end of a trial counts as the same",
-)
 def test_another_end_than_eager_s_is_found_where_eager_ends_badly_too(
     open_lab: Callable[..., LocalLab],
 ) -> None:

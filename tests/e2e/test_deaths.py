@@ -71,10 +71,6 @@ def test_what_a_call_does_to_the_output_is_no_failure(lab: LocalLab, name: str) 
     assert len(outcome.log) < 100_000
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="probe/stage.py run_program: traceback.print_exc() raises once stderr is closed: exited:1",
-)
 def test_a_program_that_then_cannot_print_has_raised(lab: LocalLab) -> None:
     outcome = compile_only(lab, "close")
     assert label(outcome) == "raises:OSError"

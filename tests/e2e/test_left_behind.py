@@ -19,13 +19,6 @@ from torchtriage.model.variant import Variant
 pytestmark = pytest.mark.e2e
 
 
-HEADERS = pytest.mark.xfail(
-    strict=True,
-    reason="torch keeps precompiled headers in the default cache folder whatever TORCHINDUCTOR_CACHE_DIR says "
-    "(codecache._HEADER_DIR, read at import): trials write /tmp/torchinductor_USER/precompiled_headers",
-)
-
-
 def listing(folder: Path, but: str = "") -> dict[str, tuple[int, int]]:
     """path -> (size, time of the last change) of everything below a folder, without paths that have `but` in them."""
     return {
@@ -74,7 +67,6 @@ def test_a_run_leaves_nothing_but_its_folder(
     assert not left_after(str(work))
 
 
-@HEADERS
 def test_the_default_cache_of_the_user_is_not_made(
     open_lab: Callable[..., LocalLab], homes: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

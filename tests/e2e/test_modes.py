@@ -11,10 +11,6 @@ from torchtriage.lab.request import Request
 from torchtriage.model.outcome import Outcome, label
 
 pytestmark = pytest.mark.e2e
-SECOND = pytest.mark.xfail(
-    strict=True,
-    reason="rerun mode has references only for the first call of each signature: a second one is never compared",
-)
 
 
 def summary(outcome: Outcome) -> tuple[object, ...]:
@@ -28,7 +24,7 @@ def summary(outcome: Outcome) -> tuple[object, ...]:
 @pytest.mark.parametrize(
     ("program", "args", "stop", "expected"),
     [
-        pytest.param("small_bug.py", (), None, "differs:value", marks=SECOND),
+        ("small_bug.py", (), None, "differs:value"),
         ("after.py", ("double-backward",), None, "raises:RuntimeError"),
         ("endings.py", ("raise-in-region",), 0, "same"),
         ("seeds.py", ("seeded",), 0, "same"),

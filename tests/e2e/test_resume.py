@@ -86,18 +86,12 @@ def test_a_killed_run_goes_on_where_it_stopped(work: Path, environment: dict[str
     assert words == {b: {d: c["word"] for d, c in row.items()} for b, row in uninterrupted["cells"].items()}
 
 
-CHILDREN = pytest.mark.xfail(
-    strict=True,
-    reason="keepers die by PDEATHSIG before they can sweep: what a trial had started outlives a killed run",
-)
-
-
 @pytest.mark.parametrize(
     ("how", "status"),
     [
-        pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=CHILDREN),
-        pytest.param(signal.SIGTERM, -signal.SIGTERM, marks=CHILDREN),
-        pytest.param(signal.SIGINT, 130, marks=CHILDREN),
+        (signal.SIGKILL, -signal.SIGKILL),
+        (signal.SIGTERM, -signal.SIGTERM),
+        (signal.SIGINT, 130),
     ],
 )
 def test_what_a_trial_had_started_ends_with_the_run(

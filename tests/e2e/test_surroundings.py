@@ -64,13 +64,6 @@ def test_a_callable_can_be_the_target(
     assert label(lab.run_one(Request())) == "same"
 
 
-CROSSING = pytest.mark.xfail(
-    strict=True,
-    reason="a loader's workers are not children of a forked trial: AssertionError: can only test a child process",
-)
-THREAD = pytest.mark.xfail(
-    strict=True, reason="a prefetching thread does not live in a forked trial, which waits for ever: timeout"
-)
 WORKER = pytest.mark.xfail(
     strict=True,
     reason="calls in another thread than the main one are not seen: 'compiles step but never calls it'",
@@ -150,7 +143,6 @@ if kind == "background":
 """
 
 
-@CROSSING
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_a_loader_with_two_workers_gives_trials_the_program_s_batches(
     open_lab: Callable[..., LocalLab], tmp_path: Path, context: str
@@ -168,8 +160,8 @@ def test_a_loader_with_two_workers_gives_trials_the_program_s_batches(
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param("prefetch", marks=THREAD),
-        pytest.param("pool-prefetch", marks=THREAD),
+        "prefetch",
+        "pool-prefetch",
         "both",
         "background",
     ],

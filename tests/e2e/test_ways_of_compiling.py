@@ -15,11 +15,6 @@ from torchtriage.model.outcome import label
 from torchtriage.model.variant import Variant
 
 pytestmark = pytest.mark.e2e
-METHOD = pytest.mark.xfail(
-    strict=True,
-    reason="a compiled method of a module that is not forward is called forward, at forward's line",
-)
-UNSEEN = pytest.mark.xfail(strict=True, reason="torch.compiler.compile is taken for torch's own business")
 
 #: name of the region, file, what stands on the line of its definition (a decorator counts as its first line)
 WAYS = [
@@ -31,7 +26,7 @@ WAYS = [
     ("InPlace.forward", "ways.py", "self.linear(x).tanh()"),
     ("ByAttribute.forward", "ways.py", "self.linear(x).sigmoid()"),
     ("DecoratedForward.forward", "ways.py", "self.linear(x).sin()"),
-    pytest.param("WithMethod.generate", "ways.py", "def generate", marks=METHOD),
+    ("WithMethod.generate", "ways.py", "def generate"),
     ("outer", "ways.py", "def outer"),
     ("inner", "ways.py", "def inner"),
     ("optimizer_step", "ways.py", "def optimizer_step"),
@@ -64,7 +59,6 @@ def test_a_region_is_seen_and_compiled(lab: LocalLab, name: str, file: str, text
     assert "refused" in outcome.exception.message
 
 
-@UNSEEN
 def test_the_alias_in_torch_compiler_is_seen(open_lab: Callable[..., LocalLab], tmp_path: Path) -> None:
     program = tmp_path / "alias.py"
     program.write_text(

@@ -16,7 +16,7 @@ from typing import Any
 from torchtriage.lab.conclude import conclude
 from torchtriage.lab.journal import Journal
 from torchtriage.lab.request import ALL_FLAVOURS, Request
-from torchtriage.lab.stage import Stage, StageError, Survey, environment, fresh_trial
+from torchtriage.lab.stage import Stage, StageError, Survey, Waiting, environment, fresh_trial
 from torchtriage.model.outcome import Differs, Inconclusive, Outcome, outcome_from_json, to_json
 from torchtriage.probe import wire
 
@@ -65,6 +65,7 @@ class LocalLab:
         self._truth_lock = threading.Lock()
         self.pool = ThreadPoolExecutor(max_workers=options.jobs)
         self.env = environment(options.store)
+        self.waiting = Waiting()
         self.serial = 0
         self.trials_run = 0
         self.rerun = options.mode == "rerun"
@@ -77,6 +78,7 @@ class LocalLab:
 
     def close(self) -> None:
         self.pool.shutdown(wait=False, cancel_futures=True)
+        self.waiting.give_up()
         with self._stage_lock:
             if self._stage is not None:
                 self._stage.close()
@@ -110,7 +112,7 @@ class LocalLab:
             "end_file": str(self.scratch / "end.pt"),
             "env": {"TORCHINDUCTOR_CACHE_DIR": str(self.options.store)},
         }
-        stage = Stage(request, self.scratch / "stage", self.env, self.options.python, self.live)
+        stage = Stage(request, self.scratch / "stage", self.env, self.options.python, self.live, self.waiting)
         try:
             survey = stage.wait(self.options.stage_seconds)
         except StageError:
@@ -250,7 +252,7 @@ class LocalLab:
             "max_calls": 1 << 30,
         }
         file.write_text(json.dumps(request, default=list))
-        return fresh_trial(file, env, self.options.python)
+        return fresh_trial(file, env, self.options.python, self.waiting)
 
     def truth(self, call: int, stage: Stage) -> str:
         """Folder of the eager references of a call, made once."""

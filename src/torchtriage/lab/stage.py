@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -84,10 +85,12 @@ class Stage:
         env: Mapping[str, str],
         python: str,
         live: Callable[[int, Path, dict[str, Any]], int] | None = None,
+        waiting: Waiting | None = None,
     ):
         """`live` forks this very process into the stage, for objects that cannot be named; it returns the pid."""
         folder.mkdir(parents=True, exist_ok=True)
         self.survey = Survey()
+        self.waiting = waiting or Waiting()
         self.output = folder / "stage.out"
         self.printed = keeper.Output()
         self.holders: dict[int, socket.socket] = {}
@@ -209,7 +212,7 @@ class Stage:
         with self.holder_lock:
             wire.send(self.holders[call], job, theirs.fileno())
         theirs.close()
-        return wait_for_keeper(ours)
+        return self.waiting.wait(ours)
 
     def release(self, env: Mapping[str, str], python: str) -> None:
         """Give back what the eager program holds (the GPU's memory), and keep a judge of its own."""
@@ -237,13 +240,36 @@ class Stage:
                 process.wait()
 
 
-def wait_for_keeper(connection: socket.socket) -> dict[str, Any]:
-    received = wire.receive(connection)
-    connection.close()
-    return received[0] if received else {"reason": "its keeper died"}
+class Waiting:
+    """The trials that are waited for, so that all can be given up at once."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.connections: set[socket.socket] = set()
+        self.over = False
+
+    def wait(self, connection: socket.socket) -> dict[str, Any]:
+        """Wait for the keeper at the other end to say how its trial ended."""
+        with self.lock:
+            self.connections.add(connection)
+            if self.over:
+                connection.shutdown(socket.SHUT_RDWR)
+        received = wire.receive(connection)
+        with self.lock:
+            self.connections.discard(connection)
+        connection.close()
+        return received[0] if received else {"reason": "its keeper died"}
+
+    def give_up(self) -> None:
+        """End every trial: a keeper whose connection is gone kills what it keeps, and leaves."""
+        with self.lock:
+            self.over = True
+            for connection in self.connections:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
 
-def fresh_trial(job_file: Path, env: Mapping[str, str], python: str) -> dict[str, Any]:
+def fresh_trial(job_file: Path, env: Mapping[str, str], python: str, waiting: Waiting) -> dict[str, Any]:
     """Run one trial as a process of its own, under its own keeper."""
     ours, theirs = wire.pair()
     command = [python, str(ENTRY), "keep", str(theirs.fileno()), str(job_file)]
@@ -253,7 +279,7 @@ def fresh_trial(job_file: Path, env: Mapping[str, str], python: str) -> dict[str
     )  # fmt: skip
     theirs.close()
     try:
-        return wait_for_keeper(ours)
+        return waiting.wait(ours)
     finally:
         process.wait()
 

@@ -78,6 +78,13 @@ class Passive:
         return region.own(*args, **kwargs)
 
 
+class Eager:
+    """Every call runs as if nothing had been compiled, regions inside of regions too."""
+
+    def call(self, region: Region, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return region.function(*args, **kwargs)
+
+
 _state = threading.local()
 _dispatcher: Dispatcher = Passive()
 _real: dict[str, Any] = {}

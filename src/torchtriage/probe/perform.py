@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from torchtriage.probe import capture, compat, exceptions, flavours, keeper, walk
+from torchtriage.probe import capture, compat, exceptions, flavours, intercept, keeper, walk
 from torchtriage.probe.intercept import Region
 
 
@@ -118,6 +118,7 @@ class Call:
     def reference(self, flavour: str, path: str) -> None:
         """The call in eager mode, in this process, which must not go on afterwards."""
         torch.set_num_threads(1)
+        intercept.set_dispatcher(intercept.Eager())
         with flavours.prepared(flavour, self.roots):
             if flavour not in ("eager", "again"):
                 self.before = capture.state_of(self.roots)

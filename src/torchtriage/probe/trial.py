@@ -86,7 +86,8 @@ class Trial:
     def prepare(self) -> None:
         """Apply the variant to this process. Raises what a wrong switch or name raises."""
         variant = self.job.variant
-        compat.warm_up()
+        if variant.backend not in ("eager", "aot_eager"):
+            compat.warm_up()
         compat.keep_headers_in(os.environ.get("TORCHINDUCTOR_CACHE_DIR", self.job.folder))
         compat.reset()
         compat.clear_counters()
@@ -207,6 +208,7 @@ class Trial:
         if last:
             if self.job.time_step:
                 self.step_seconds = step_time(function, call)
+                intercept.set_dispatcher(intercept.Eager())
                 self.eager_step_seconds = step_time(call.region.function, call)
             raise StopTrial
         return result
