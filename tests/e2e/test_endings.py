@@ -13,9 +13,6 @@ from torchtriage.lab.request import Request
 from torchtriage.model.outcome import label
 
 pytestmark = pytest.mark.e2e
-EXIT_AFTER = pytest.mark.xfail(
-    strict=True, reason="os._exit after the regions, as in eager: every trial is called exited, a false alarm"
-)
 PROGRAM = str(PROGRAMS / "endings.py")
 
 
@@ -49,8 +46,8 @@ def test_a_program_that_fails_in_eager_mode_gets_its_error_and_status_2(
         "sys-exit-3",
         "sys-exit-text",
         "raise-after",
-        pytest.param("os-exit-0", marks=EXIT_AFTER),
-        pytest.param("os-exit-3", marks=EXIT_AFTER),
+        "os-exit-0",
+        "os-exit-3",
     ],
 )
 def test_an_end_after_the_regions_is_the_same_in_a_trial(open_lab: Callable[..., LocalLab], way: str) -> None:  # fmt: skip

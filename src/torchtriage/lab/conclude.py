@@ -126,12 +126,14 @@ def of_process(
             return TimedOut(seconds=600.0, phase="run", call=died["call"])
         if died["signal"] != "failed":
             return Killed(signal=died["signal"], call=died["call"])
-    if find(events, "end") is None:
-        left = eager_end is not None and eager_end.get("exit") is not None and not eager_end.get("exception")
-        if left and eager_end is not None and exit_status(eager_end) == ended.get("status"):
-            return None  # os._exit, as in eager
-        return Exited(status=int(ended.get("status", 0)), call=call)
-    return None
+    end = find(events, "end")
+    left = ended.get("status", 0) if end is None else end.get("left")
+    if left is None:
+        return None
+    theirs = exit_status(eager_end) if eager_end and not eager_end.get("exception") else None
+    if eager_end is not None and eager_end.get("exit") is not None and left == theirs:
+        return None  # os._exit, as in eager
+    return Exited(status=int(left), call=call)
 
 
 def last_line(ended: Mapping[str, Any]) -> str:

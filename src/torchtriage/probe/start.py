@@ -77,6 +77,9 @@ def guard_exit(stage: Stage) -> None:
         if os.getpid() == home and threading.get_ident() == stage.main:
             send_end(stage, None, status)
             rest(stage)
+        trial = stage.trial
+        if trial is not None and os.getpid() == trial.pid and not trial.finished:
+            trial.finish(None, left=status)
         real(status)
 
     os._exit = leave  # type: ignore[assignment]

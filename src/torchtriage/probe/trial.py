@@ -77,6 +77,7 @@ class Trial:
         self.pid = os.getpid()
         self.last: tuple[Region, tuple[Any, ...], dict[str, Any]] | None = None
         self.reference_seconds = 0.0
+        self.finished = False
         self.disabled_regions: set[str] = set()
         self.notes: list[dict[str, Any]] = []
         self.repeated: tuple[int, str, int] = (0, "", 0)
@@ -244,11 +245,12 @@ class Trial:
 
     # --- the end -------------------------------------------------------------------------------------
 
-    def finish(self, error: BaseException | None) -> None:
-        """Write what was counted. `error` is what the program ended with."""
+    def finish(self, error: BaseException | None, left: int | None = None) -> None:
+        """Write what was counted. `error` is what the program ended with, `left` the status that it gave os._exit."""
+        self.finished = True
         if error is None and self.last is not None:
             record_end(os.path.join(self.job.folder, "end.pt"), *self.last, self.number)
-        ended: dict[str, Any] = {"stopped": isinstance(error, StopTrial)}
+        ended: dict[str, Any] = {"stopped": isinstance(error, StopTrial), "left": left}
         if error is not None and not isinstance(error, StopTrial):
             ended["exception"] = exceptions.describe(error)
         if isinstance(error, SystemExit):
