@@ -75,7 +75,8 @@ def test_the_verdict_is_the_known_one(name: str, tmp_path: Path) -> None:
         assert not found["workarounds"]
     else:
         assert status == 1
-        assert found["workarounds"], "a change that heals is known for every one of these"
+        healed = found["workarounds"] or wanted["kind"] != "bug"
+        assert healed, "a change that heals is known for every bug here"
     if name in OPERATORS:
         assert (found["operator"], found["line"]) == OPERATORS[name]
 
