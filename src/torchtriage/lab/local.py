@@ -17,7 +17,7 @@ from torchtriage.lab.conclude import conclude
 from torchtriage.lab.journal import Journal
 from torchtriage.lab.request import ALL_FLAVOURS, Request
 from torchtriage.lab.stage import Stage, StageError, Survey, Waiting, environment, fresh_trial
-from torchtriage.model.outcome import Differs, Inconclusive, Outcome, outcome_from_json, to_json
+from torchtriage.model.outcome import Differs, Inconclusive, Outcome, Same, outcome_from_json, to_json
 from torchtriage.probe import wire
 
 
@@ -38,6 +38,7 @@ class Options:
 
 
 EARLY = 3
+GRADIENT_CALLS = 2
 Live = Callable[[int, Path, dict[str, Any]], int]
 Progress = Callable[[str, Request, Outcome | None], None]
 
@@ -161,7 +162,7 @@ class LocalLab:
             self.progress("known", request, outcome)
             return outcome
         self.progress("start", request, None)
-        outcome = self.settle(request)
+        outcome = self.with_gradients(request, self.settle(request))
         if not isinstance(outcome, Inconclusive):
             self.journal.put("trial", key, request.to_json(), to_json(outcome))
         self.progress("end", request, outcome)
@@ -179,13 +180,28 @@ class LocalLab:
             call = outcome.differences[0].call
             closer = dataclasses.replace(request, stop=call, flavours=ALL_FLAVOURS, time_step=False)
             verdict = self.execute(closer, settled)
-            if isinstance(verdict, (Differs, Inconclusive)):
-                if not isinstance(verdict, Differs):
-                    return outcome
+            if isinstance(verdict, Inconclusive):
+                return outcome
+            if not isinstance(verdict, Same):
                 measures = dataclasses.replace(outcome.measures, eager_repeats=verdict.measures.eager_repeats)
                 return dataclasses.replace(verdict, measures=measures)
             settled.add(call)
             outcome = self.execute(request, settled)
+        return outcome
+
+    def with_gradients(self, request: Request, outcome: Outcome) -> Outcome:
+        """Without forks, a backward of ours can only be run where the trial ends: such trials are added here."""
+        asked = self.rerun and request.stop is None and request.backward and request.start is None
+        if not asked or not isinstance(outcome, Same):
+            return outcome
+        new = [call["call"] for call in self.stage().survey.calls if call["new"] and call["grad"]]
+        for call in new[:GRADIENT_CALLS]:
+            closer = dataclasses.replace(request, stop=call, flavours=ALL_FLAVOURS, time_step=False)
+            found = self.execute(closer, set(request.settled))
+            if isinstance(found, Same):
+                outcome = dataclasses.replace(outcome, differences=outcome.differences + found.differences)
+            elif not isinstance(found, Inconclusive):
+                return dataclasses.replace(found, measures=outcome.measures)
         return outcome
 
     def well_known(self, request: Request) -> set[int]:
