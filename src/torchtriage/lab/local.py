@@ -100,6 +100,8 @@ class LocalLab:
     def stage(self) -> Stage:
         """The running stage, started when it is first needed."""
         with self._stage_lock:
+            if self.waiting.over:
+                raise StageError("the run is over")
             if self._stage is None:
                 self._stage = self.start_stage()
             return self._stage
