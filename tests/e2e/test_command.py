@@ -102,13 +102,7 @@ def test_bad_input_gets_one_line_and_status_2(diagnose: Callable[..., Any], work
         assert word in done.err
 
 
-UNCALLED = pytest.mark.xfail(
-    strict=True,
-    reason="a module that also holds a compiled function which is never called: it is named, not compiled",
-)
-
-
-@pytest.mark.parametrize("target", ["plain.py:main", pytest.param("package.model:plain", marks=UNCALLED)])
+@pytest.mark.parametrize("target", ["plain.py:main", "package.model:plain"])
 def test_a_callable_that_compiles_nothing_is_compiled_for_the_user(
     diagnose: Callable[..., Any], work: Path, target: str
 ) -> None:
