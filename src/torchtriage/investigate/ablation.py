@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from torchtriage.investigate.facts import (
     RECOMPILES_ALLOWED,
     Asks,
-    failing,
     noisy,
 )
 from torchtriage.lab.request import ALL_FLAVOURS, Request
@@ -144,7 +143,3 @@ def changes_symptom(words: Mapping[str, Mapping[str, str]], column: str) -> bool
 
 def failing_columns(words: Mapping[str, Mapping[str, str]]) -> set[str]:
     return {column for row in words.values() for column, found in row.items() if bad(found)}
-
-
-def any_failing(table: Matrix) -> bool:
-    return any(failing(outcome) for row in table.values() for outcome in row.values())

@@ -15,7 +15,6 @@ from torchtriage.model.outcome import (
     Raised,
     Same,
     aspects,
-    label,
 )
 
 RECOMPILES_ALLOWED = 2
@@ -117,16 +116,6 @@ def words_of(outcome: Outcome) -> tuple[str, ...]:
         case Inconclusive():
             return ("inconclusive",)
     return (outcome.kind,)
-
-
-def kind_of_failure(outcome: Outcome) -> str:
-    """What must stay the same in a search: the failure signature, in one line."""
-    match outcome:
-        case Raised(exception=exception):
-            return f"raises:{exception.type.rpartition('.')[2]}"
-        case Differs():
-            return label(outcome)
-    return label(outcome)
 
 
 def same_failure(a: Outcome, b: Outcome) -> bool:

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -313,7 +312,3 @@ def environment(store: Path, user: Mapping[str, str] | None = None) -> dict[str,
         PYTHONDONTWRITEBYTECODE="1",
     )
     return env
-
-
-def python_of_user() -> str:
-    return sys.executable

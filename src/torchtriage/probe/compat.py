@@ -467,13 +467,6 @@ def limit_steps(log: StepLog) -> None:
     CompilerBisector.disable_subsystem = staticmethod(log)  # type: ignore[method-assign,assignment]
 
 
-#: subsystems that CompilerBisector can limit by number, by the backend that has them
-STEPS = {
-    "aot_eager_decomp_partition": ("decomposition",),
-    "inductor": ("pre_grad_passes", "joint_graph_passes", "post_grad_passes", "lowerings"),
-}
-
-
 # --- counters and callbacks -----------------------------------------------------------------------
 
 

@@ -148,7 +148,7 @@ def test_the_layer_is_looked_for_with_eager_s_random_numbers() -> None:
     assert "with fallback_random = True the first backend that fails is inductor" in found.remarks
 
 
-# --- recompilations, as /work/shared/cases has them -----------------------------------------------
+# --- recompilations, as tests/acceptance/cases has them -----------------------------------------------
 
 
 GUARD = Recompile("f", "s == 0.1", "a.py", 6)

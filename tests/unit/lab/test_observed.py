@@ -77,19 +77,19 @@ NoneType: None
 FRAME = {"name": "frame", "frame": 2, "compile": 0, "function": "g", "line": 16}
 ONE = (
     "2/0: s == 'a'                                                 # return x + len(s)  # mp/scratch/texts.py:18 in g\n"
-    'User stack trace:\n  File "/tmp/scratch/texts.py", line 18, in g\n    return x + len(s)'
+    'User stack trace:\n  File "/home/camp/scratch/texts.py", line 18, in g\n    return x + len(s)'
 )
 TWO = r"""[
-"2/1: s == 'b'                                                 # return x + len(s)  # mp/scratch/texts.py:18 in g\nUser stack trace:\n  File \"/tmp/scratch/texts.py\", line 18, in g\n    return x + len(s)",
-"2/0: s == 'a'                                                 # return x + len(s)  # mp/scratch/texts.py:18 in g\nUser stack trace:\n  File \"/tmp/scratch/texts.py\", line 18, in g\n    return x + len(s)"
+"2/1: s == 'b'                                                 # return x + len(s)  # mp/scratch/texts.py:18 in g\nUser stack trace:\n  File \"/home/camp/scratch/texts.py\", line 18, in g\n    return x + len(s)",
+"2/0: s == 'a'                                                 # return x + len(s)  # mp/scratch/texts.py:18 in g\nUser stack trace:\n  File \"/home/camp/scratch/texts.py\", line 18, in g\n    return x + len(s)"
 ]"""
 QUOTED = r"""[
-"2/2: s == \"it's\"                                              # return x + len(s)  # mp/scratch/texts.py:18 in g\nUser stack trace:\n  File \"/tmp/scratch/texts.py\", line 18, in g\n    return x + len(s)",
-"2/1: s == 'b'                                                 # return x + len(s)  # mp/scratch/texts.py:18 in g\nUser stack trace:\n  File \"/tmp/scratch/texts.py\", line 18, in g\n    return x + len(s)"
+"2/2: s == \"it's\"                                              # return x + len(s)  # mp/scratch/texts.py:18 in g\nUser stack trace:\n  File \"/home/camp/scratch/texts.py\", line 18, in g\n    return x + len(s)",
+"2/1: s == 'b'                                                 # return x + len(s)  # mp/scratch/texts.py:18 in g\nUser stack trace:\n  File \"/home/camp/scratch/texts.py\", line 18, in g\n    return x + len(s)"
 ]"""
 SIZES = r"""[
 "3/1: tensor 'x' size mismatch at index 0. expected 3, actual 4",
-"3/0: s == 0.1                                                 # def h(x, s): return x * s  # mp/scratch/texts.py:21 in h\nUser stack trace:\n  File \"/tmp/scratch/texts.py\", line 21, in h\n    def h(x, s): return x * s"
+"3/0: s == 0.1                                                 # def h(x, s): return x * s  # mp/scratch/texts.py:21 in h\nUser stack trace:\n  File \"/home/camp/scratch/texts.py\", line 21, in h\n    def h(x, s): return x * s"
 ]"""
 
 
@@ -150,7 +150,7 @@ def test_a_single_reason_is_read_with_the_function_that_was_compiled_again() -> 
 
 
 def test_the_file_is_the_whole_path() -> None:
-    assert recompiled(ONE).file == "/tmp/scratch/texts.py"
+    assert recompiled(ONE).file == "/home/camp/scratch/texts.py"
 
 
 def test_of_a_list_of_reasons_the_newest_entry_is_read() -> None:

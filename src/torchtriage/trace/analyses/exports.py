@@ -42,10 +42,6 @@ class ExportIssue:
     """How the expression came about, indented, the expression first."""
 
 
-def is_export(trace: Trace) -> bool:
-    return any(kind in log.kinds for log in trace.logs for kind in ("exported_program", "export", *ISSUES))
-
-
 def export_issues(trace: Trace) -> tuple[ExportIssue, ...]:
     """Every issue once, in the order in which tracing met them."""
     found: dict[tuple[str, str], ExportIssue] = {}
