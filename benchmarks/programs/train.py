@@ -31,6 +31,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--eager", action="store_true")
     args = parser.parse_args()
+    if os.environ.get("BENCH_EAGER"):
+        torch.compiler.set_stance("force_eager")
     dynamic = {"None": None, "True": True, "False": False}[args.dynamic]
     torch.manual_seed(0)
     model = Net()

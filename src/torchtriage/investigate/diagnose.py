@@ -8,11 +8,11 @@ from typing import Any
 
 from torchtriage.investigate import (
     ablation,
+    below,
     classify,
     documented,
     needs,
     sentences,
-    steps,
     symptom,
     workarounds,
 )
@@ -161,7 +161,7 @@ def judge(
         monotone=ablation.monotone(seen.words, suspect.column),
         needs=tuple(dict.fromkeys((*suspect.needs, *verdict.needs))),
         remarks=(*matrix_remarks(seen.words, suspect), *suspect.remarks, *verdict.remarks),
-        culprit=culprit_of(facts, suspect, None),
+        culprit=culprit_of(suspect),
         explanation=verdict.explanation,
         source=verdict.source,
     )
@@ -179,13 +179,14 @@ def explain(
     """What the failure needs, what inside the layer is at fault, and what makes it go away."""
     note("what the failure needs")
     found = needs.find(lab, facts, suspect)
-    guilty, modes = None, {}
-    if verdict.kind == "bug" and not suspect.counts and not suspect.slow:
+    inside, modes = below.Below(), {}
+    if not suspect.counts and not (verdict.kind != "bug" and named_by_exception(suspect)):
         note("below the layer")
-        guilty = below(lab, suspect, found.short, facts)
+        inside = below.search(lab, facts, suspect, found)
+    if verdict.kind == "bug" and not suspect.counts and not suspect.slow:
         modes = run_modes(lab, facts, suspect, found.short, seen)
     note("workarounds")
-    fixes = workarounds.find(lab, facts, suspect, seen.words, found.short, guilty, verdict.switches)
+    fixes = workarounds.find(lab, facts, suspect, seen.words, found.short, inside.step, verdict.switches)
     return dataclasses.replace(
         judged,
         modes=modes,
@@ -193,7 +194,7 @@ def explain(
         remarks=tuple(
             dict.fromkeys((*matrix_remarks(seen.words, suspect), *found.remarks, *verdict.remarks))
         ),
-        culprit=culprit_of(facts, suspect, guilty),
+        culprit=placed(facts, suspect, below.culprit(inside) or culprit_of(suspect)),
         workarounds=fixes.workarounds,
         tried=fixes.tried,
     )
@@ -227,20 +228,6 @@ def layer_of(suspect: Suspect, facts: Facts) -> str:
         return ablation.layer_of(suspect.backend)
     backend = str(facts.first_region.get("backend"))
     return ablation.layer_of(backend) if backend in DEBUG_BACKENDS else f"backend {backend}"
-
-
-def below(lab: Asks, suspect: Suspect, short: Request, facts: Facts) -> steps.Guilty | None:
-    """The step inside the first failing layer, where torch lets its steps be switched off."""
-    backend = suspect.backend
-    if backend not in steps.SUBSYSTEMS:
-        return None
-    base = short
-    if suspect.own_fails and backend != "inductor":
-        setting = symptom.setting(suspect.column)
-        base = dataclasses.replace(
-            short, variant=dataclasses.replace(short.variant, backend=backend, dynamic=setting)
-        )
-    return steps.search(lab, base, suspect.outcome, backend, facts.jobs)
 
 
 def run_modes(lab: Asks, facts: Facts, suspect: Suspect, short: Request, seen: Seen) -> dict[str, Cell]:
@@ -313,22 +300,28 @@ def signature(outcome: Outcome) -> str:
     return outcome.kind
 
 
-def culprit_of(facts: Facts, suspect: Suspect, guilty: steps.Guilty | None) -> Culprit | None:
-    """Operator and line: from the step that was found, else from where torch or the counts point."""
-    if guilty is not None:
-        step = guilty.step
-        how = "without it the call is the same as eager"
-        if guilty.number > 1:
-            how = f"the first {guilty.number - 1} alone give the same as eager, with this one it fails"
-        return Culprit(
-            guilty.subsystem, guilty.text, operator_of(step.name), step.file, step.line, step.code, how
-        )
+def placed(facts: Facts, suspect: Suspect, culprit: Culprit | None) -> Culprit | None:
+    """Inside a module of torch's own no line is the program's: then it is the one that makes the call."""
+    if culprit is None or culprit.line or not culprit.operator:
+        return culprit
+    file, line = facts.site_of(call_of(suspect.outcome))
+    how = f"{culprit.how}; the line is the one that calls the region" if line else culprit.how
+    return dataclasses.replace(culprit, file=file, line=line, how=how)
+
+
+def named_by_exception(suspect: Suspect) -> bool:
+    exception = getattr(suspect.outcome, "exception", None)
+    return bool(exception is not None and exception.user_line)
+
+
+def culprit_of(suspect: Suspect) -> Culprit | None:
+    """Operator and line where torch, or the counts, point without a search."""
     outcome = suspect.outcome
     measures = outcome.measures
     if suspect.counts:
         return counted_culprit(suspect, measures)
     if suspect.slow and measures.repeated_nodes:
-        text = f"{measures.repeated_nodes} graph nodes come from this line"
+        text = f"one line of this loop became {measures.repeated_nodes} graph nodes"
         return Culprit(
             "unrolled loop",
             text,
@@ -359,10 +352,6 @@ def counted_culprit(suspect: Suspect, measures: Any) -> Culprit | None:
             "graph break", first.reason, "", first.file, first.line, first.code, "the line that Dynamo names"
         )
     return None
-
-
-def operator_of(name: str) -> str:
-    return name if name.startswith(("aten.", "prims.")) else ""
 
 
 def matrix_remarks(words: Mapping[str, Mapping[str, str]], suspect: Suspect) -> tuple[str, ...]:

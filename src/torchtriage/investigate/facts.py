@@ -61,6 +61,14 @@ class Facts:
                         return region
         return self.first_region
 
+    def site_of(self, call: int | None) -> tuple[str, int]:
+        """File and line from which the program makes a call."""
+        for entry in self.calls:
+            if entry["call"] == call and entry.get("site"):
+                file, line = entry["site"]
+                return str(file), int(line)
+        return "", 0
+
     def dynamic(self, call: int | None = None) -> bool | None:
         value = self.region_of(call).get("dynamic")
         return value if value in (True, False) else None

@@ -13,7 +13,7 @@ from torchtriage.investigate.facts import Asks, failing, healthy, same_failure
 from torchtriage.investigate.search import Answers, first_bad
 from torchtriage.lab.request import Request
 from torchtriage.model.outcome import Outcome, Step
-from torchtriage.model.variant import Limit
+from torchtriage.model.variant import GRAPH_NODES, Limit
 
 #: backend -> subsystems that can be limited, in the order in which the compiler runs them
 SUBSYSTEMS = {
@@ -26,8 +26,10 @@ SINGULAR = {
     "joint_graph_passes": "joint-graph pass",
     "post_grad_passes": "post-grad pass",
     "lowerings": "lowering",
+    GRAPH_NODES: "captured node",
 }
 ALL = 1 << 30
+MOST_NAMED = 4
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,26 @@ class Guilty:
     number: int
     total: int
     step: Step
+    together: tuple[Step, ...] = ()
+    """Graph nodes: the failure needs all of these compiled together, `step` among them."""
+
+    @property
+    def operator(self) -> str:
+        """The ATen operator of the step; for a graph node whatever it calls."""
+        known = self.step.name.startswith(("aten.", "prims."))
+        return self.step.name if known or self.subsystem == GRAPH_NODES else ""
+
+    @property
+    def alone(self) -> bool:
+        return len(self.together) < 2
 
     @property
     def text(self) -> str:
+        if not self.alone:
+            first, last = self.together[0].index, self.together[-1].index
+            named = ", ".join(named_with_line(step) for step in self.together[:MOST_NAMED])
+            more = "" if len(self.together) <= MOST_NAMED else ", …"
+            return f"{SINGULAR[self.subsystem]}s {first} to {last} of {self.total} ({named}{more})"
         return f"{SINGULAR[self.subsystem]} {self.number} of {self.total} ({self.step.name or 'unnamed'})"
 
 
@@ -71,7 +90,35 @@ def within(lab: Asks, base: Request, failure: Outcome, backend: str, name: str, 
     number = first_bad(total, ask, width)
     if number is None:
         return None
-    return Guilty(backend, name, number, total, step_at(steps, number))
+    if name != GRAPH_NODES:
+        return Guilty(backend, name, number, total, step_at(steps, number))
+    first = first_needed(lab, base, failure, backend, number, width)
+    together = tuple(step for step in steps if first <= step.index <= number)
+    return Guilty(backend, name, number, total, telling(together) or step_at(steps, number), together)
+
+
+def first_needed(lab: Asks, base: Request, failure: Outcome, backend: str, last: int, width: int) -> int:
+    """The highest node such that compiling from it to `last` still fails: `last` itself where it fails alone."""
+
+    def ask(counts: list[int]) -> Answers:
+        requests = [limited(base, backend, GRAPH_NODES, last, last - count) for count in counts]
+        return [verdict(outcome, failure) for outcome in lab.run(requests)]
+
+    alone = ask([1])[0] if last > 1 else True
+    if alone:
+        return last
+    count = first_bad(last, ask, width)
+    return last - count + 1 if count is not None else 1
+
+
+def telling(together: Sequence[Step]) -> Step | None:
+    """Of nodes that fail only together: the one that changes something in place, else the last."""
+    in_place = [step for step in together if step.name.endswith("_") and not step.name.endswith("__")]
+    return next(iter(in_place), together[-1] if together else None)
+
+
+def named_with_line(step: Step) -> str:
+    return f"{step.name}, line {step.line}" if step.line else step.name
 
 
 def verdict(outcome: Outcome, failure: Outcome) -> bool | None:
@@ -85,6 +132,6 @@ def step_at(steps: Sequence[Step], number: int) -> Step:
     return next((step for step in steps if step.index == number), Step(number, ""))
 
 
-def limited(base: Request, backend: str, subsystem: str, maximum: int) -> Request:
-    variant = dataclasses.replace(base.variant, limit=Limit(backend, subsystem, maximum))
+def limited(base: Request, backend: str, subsystem: str, maximum: int, start: int = 0) -> Request:
+    variant = dataclasses.replace(base.variant, limit=Limit(backend, subsystem, maximum, start))
     return dataclasses.replace(base, variant=variant)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torchtriage.lab import diverge
 from torchtriage.lab.conclude import conclude
 from torchtriage.lab.journal import Journal
 from torchtriage.lab.request import ALL_FLAVOURS, Request
@@ -94,6 +95,10 @@ class LocalLab:
         if known is not None:
             return Survey(**known)
         survey = self.stage().survey
+        if survey.unfit or survey.bad_target:
+            return (
+                survey  # what could not start may start next time: the machine is mended, a package installed
+            )
         self.journal.put("survey", "survey", self.target, survey.to_json())
         return survey
 
@@ -224,7 +229,13 @@ class LocalLab:
         else:
             ended = stage.trial(start, job)
         try:
-            return self.concluded(ended, folder, stage, settled)
+            outcome = self.concluded(ended, folder, stage, settled)
+            if request.operations:
+                parted = diverge.read(folder, folder / f"reference-{request.stop}")
+                outcome = dataclasses.replace(
+                    outcome, measures=dataclasses.replace(outcome.measures, divergence=parted)
+                )
+            return outcome
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -10,6 +10,7 @@ from typing import Any
 from torchtriage.model.outcome import GraphBreak, Recompile
 
 Note = Mapping[str, Any]
+TORCH_FOLDERS = ("_dynamo/", "_functorch/", "_inductor/", "nn/modules/", "optim/", "utils/")
 PLACE = re.compile(r'File "(.+?)", line (\d+)')
 
 
@@ -71,14 +72,19 @@ def recompiles(notes: Sequence[Note]) -> Iterator[Recompile]:
         text = str(note["text"])
         text = first_of_list(text)
         reason = re.sub(r"^\d+/\d+(_\d+)?: ", "", first_line(text))
-        place = re.search(r"# (\S+):(\d+) in", reason)
+        place = re.search(r"# \(?(\S+):(\d+) in", reason)
         frame = names.get(note.get("frame"), {})
-        yield Recompile(
-            frame=str(frame.get("function", "")),
-            reason=reason.split("  # ")[0].strip(),
-            file=whole_path(place[1], text) if place else "",
-            line=int(place[2]) if place else int(frame.get("line", 0) or 0),
-        )
+        file = whole_path(place[1], text) if place else ""
+        line = int(place[2]) if place else int(frame.get("line", 0) or 0)
+        user_file, user_line = frame.get("user") or ("", 0)
+        if user_file and (place is None or not_the_users(file)):
+            file, line = str(user_file), int(user_line)  # the program's line that runs torch's frame
+        yield Recompile(str(frame.get("function", "")), reason.split("  # ")[0].strip(), file, line)
+
+
+def not_the_users(file: str) -> bool:
+    """torch names its own files by what follows its folder, as `optim/adam.py`, or in full."""
+    return "/torch/" in file or file.startswith(TORCH_FOLDERS)
 
 
 def first_of_list(text: str) -> str:

@@ -33,6 +33,8 @@ class Request:
     seconds: float | None = None
     fresh_store: bool = False
     """Use an empty store of compiled kernels: for questions about compile time."""
+    operations: bool = False
+    """Find the first operation of the last call in which Dynamo's capture and eager part. Needs `stop`, and forks."""
     repeat: int = 0
     """Which repetition this is, for flakiness."""
 

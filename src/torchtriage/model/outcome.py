@@ -95,6 +95,18 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Divergence:
+    """The first operation of a call in which what Dynamo captured and eager mode part."""
+
+    operator: str
+    file: str = ""
+    line: int = 0
+    code: str = ""
+    only_in: Literal["", "eager", "captured"] = ""
+    """Which of the two runs it at all; empty: both do, with another result."""
+
+
+@dataclass(frozen=True)
 class Measures:
     """What a trial counted and how long it took. Times in seconds."""
 
@@ -129,6 +141,7 @@ class Measures:
     """Whether two eager runs of the failing call are the same; None where it was not asked."""
     rng_used: bool = False
     """A compared call draws random numbers in eager mode."""
+    divergence: Divergence | None = None
 
 
 @dataclass(frozen=True)
@@ -306,4 +319,6 @@ def measures_from_json(plain: dict[str, Any]) -> Measures:
     )
     given["recompile_reasons"] = tuple(Recompile(**r) for r in given.get("recompile_reasons", ()))
     given["steps"] = tuple(Step(**s) for s in given.get("steps", ()))
+    if given.get("divergence"):
+        given["divergence"] = Divergence(**given["divergence"])
     return Measures(**given)

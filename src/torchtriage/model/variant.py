@@ -17,13 +17,19 @@ DYNAMIC_SETTINGS: tuple[bool | None, ...] = (None, True, False)
 Switch = tuple[str, Any]
 
 
+#: The subsystem whose steps are the nodes that Dynamo captured, for any backend: nodes past the limit stay eager.
+GRAPH_NODES = "graph nodes"
+
+
 @dataclass(frozen=True)
 class Limit:
-    """Apply only the first `maximum` steps of a subsystem (a pass, a lowering, a decomposition)."""
+    """Apply only the first `maximum` steps of a subsystem (a pass, a lowering, a decomposition, a graph node)."""
 
     backend: str
     subsystem: str
     maximum: int
+    start: int = 0
+    """Steps up to this number are left out as well; graph nodes only."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torchtriage.probe import compat, intercept, keeper, start, wire
+from torchtriage.probe import compat, intercept, keeper, start, switches, wire
 from torchtriage.probe.stage import Plan, Stage, run_program
 
 
@@ -61,7 +61,7 @@ def become_stage(
     torch.set_num_threads(1)  # the parent's thread pool does not survive the fork
     for name, value in request.get("env", {}).items():
         os.environ[name] = value
-    compat.caches_off()
+    switches.caches_off()
     intercept.install()
     plan = Plan(**{k: v for k, v in request.items() if k in Plan.__dataclass_fields__})
     stage = Stage(control, plan)

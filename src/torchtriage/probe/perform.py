@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from torchtriage.probe import capture, compat, exceptions, flavours, intercept, keeper, walk
+from torchtriage.probe import capture, compat, exceptions, flavours, intercept, keeper, operations, walk
 from torchtriage.probe.intercept import Region
 
 
@@ -115,16 +115,22 @@ class Call:
         capture.save(record, path)
         return True
 
-    def reference(self, flavour: str, path: str) -> None:
-        """The call in eager mode, in this process, which must not go on afterwards."""
+    def reference(self, flavour: str, path: str, watched: bool = False) -> None:
+        """The call in eager mode, in this process, which must not go on afterwards.
+
+        With `watched`, the operations of the eager flavour are written down beside its record.
+        """
         torch.set_num_threads(1)
         intercept.set_dispatcher(intercept.Eager())
         with flavours.prepared(flavour, self.roots):
             if flavour not in ("eager", "again"):
                 self.before = capture.state_of(self.roots)
                 self.versions = capture.versions_of(self.before)
+            function = self.region.function
+            if watched and flavour == "eager":
+                function = operations.watched(function, os.path.dirname(path))
             try:
-                result = self.run(self.region.function, path)
+                result = self.run(function, path)
             except BaseException:
                 return
             self.backward(result, grad_path(path))

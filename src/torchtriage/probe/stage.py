@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from torchtriage.probe import compat, exceptions, flavours, intercept, keeper, walk, wire
+from torchtriage.probe import compat, exceptions, flavours, intercept, keeper, switches, walk, wire
 from torchtriage.probe.intercept import Region
 from torchtriage.probe.perform import Call, record_end, roots_of
 from torchtriage.probe.trial import Job, StopTrial, Trial, make_references
@@ -113,6 +113,7 @@ class Stage:
                     "new": fresh,
                     "seconds": time.perf_counter() - start,
                     "grad": torch.is_grad_enabled(),
+                    "site": intercept.site()[:2],
                     "exception": exceptions.describe(raised) if raised is not None else None,
                 }
             )
@@ -315,8 +316,8 @@ def send_end(stage: Stage, exception: dict[str, Any] | None, status: Any) -> Non
         sys.stdout.flush()
         sys.stderr.flush()
     event = {"event": "end", "exception": exception, "calls": stage.count, "exit": status}
-    configs = compat.changed_configs()
-    more = {"configs": configs, "defaults": compat.defaults_of_changed(configs)}
+    configs = switches.changed_configs()
+    more = {"configs": configs, "defaults": switches.defaults_of_changed(configs)}
     stage.send({**event, "regions": region_list(), **more})
 
 

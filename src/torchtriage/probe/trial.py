@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import sys
 import threading
@@ -14,9 +13,11 @@ from typing import Any
 
 import torch
 
-from torchtriage.model.variant import OWN, Variant
-from torchtriage.probe import compat, exceptions, intercept, wire
+from torchtriage.model.variant import GRAPH_NODES, OWN, Limit, Variant
+from torchtriage.probe import compat, exceptions, intercept, operations, steps, switches, wire
 from torchtriage.probe.intercept import Region
+from torchtriage.probe.nodes import Nodes
+from torchtriage.probe.observe import Observer
 from torchtriage.probe.perform import Call, grad_path, in_fork, record_end
 
 REFERENCE_SECONDS = 60.0
@@ -47,6 +48,8 @@ class Job:
     """Key of the region to compile; the others stay eager. Empty: all."""
     backward: bool = True
     forks: bool = True
+    operations: bool = False
+    """Write down the operations of the last call, and those of its eager reference."""
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Job:
@@ -72,15 +75,15 @@ class Trial:
         self.step_seconds: float | None = None
         self.eager_step_seconds: float | None = None
         self.compared = 0
-        self.limits: list[compat.StepLog] = []
+        self.limits: list[steps.StepLog | Nodes] = []
+        self.recording = operations.Recording() if job.operations else None
         self.main = threading.get_ident()
         self.pid = os.getpid()
         self.last: tuple[Region, tuple[Any, ...], dict[str, Any]] | None = None
         self.reference_seconds = 0.0
         self.finished = False
         self.disabled_regions: set[str] = set()
-        self.notes: list[dict[str, Any]] = []
-        self.repeated: tuple[int, str, int] = (0, "", 0)
+        self.observer: Observer | None = None
 
     # --- before the first call -------------------------------------------------------------------
 
@@ -89,31 +92,30 @@ class Trial:
         variant = self.job.variant
         if variant.backend not in ("eager", "aot_eager"):
             compat.warm_up()
-        compat.keep_headers_in(os.environ.get("TORCHINDUCTOR_CACHE_DIR", self.job.folder))
+        switches.keep_headers_in(os.environ.get("TORCHINDUCTOR_CACHE_DIR", self.job.folder))
         compat.reset()
         compat.clear_counters()
         torch.set_num_threads(variant.threads)
         if self.job.store:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = self.job.store
         if variant.caches:
-            compat.turn_caches_on(os.path.join(self.job.folder, "cache"))
+            switches.turn_caches_on(os.path.join(self.job.folder, "cache"))
         for name, value in variant.switches:
-            compat.set_switch(name, value)
+            switches.set_switch(name, value)
         for operator in variant.eager_operators:
-            compat.send_to_eager(operator)
+            switches.send_to_eager(operator)
         for name in variant.disabled:
             disable(name)
         self.disabled_regions = {name.partition(":")[2].partition("|")[0] for name in variant.disabled}
         if variant.limit is not None:
-            log = compat.StepLog(variant.limit.backend, variant.limit.subsystem, variant.limit.maximum)
-            compat.limit_steps(log)
-            self.limits.append(log)
+            self.limits.append(limited_by(variant.limit))
         compat.watch_compiles(self.compile_began, self.compile_ended)
         logger = compat.trace_logger()
         if self.job.trace and (handler := compat.trace_file_handler(self.job.trace)):
             logger.addHandler(handler)
         if self.job.observe:
-            logger.addHandler(Observer(self))
+            self.observer = Observer()
+            logger.addHandler(self.observer)
         self.event("begin", call=self.number)
 
     def event(self, name: str, **more: Any) -> None:
@@ -180,6 +182,10 @@ class Trial:
             value = getattr(variant, name)
             if value != OWN:
                 changes[name] = value
+        if self.recording is not None:
+            changes["backend"] = self.recording
+        elif self.limits and isinstance(self.limits[0], Nodes):
+            changes["backend"] = self.limits[0]
         if not changes:
             return region.own
         key = tuple(sorted(changes.items(), key=lambda item: item[0]))
@@ -194,6 +200,8 @@ class Trial:
         self.event("call", call=number, region=call.region.key, reference=reference)
         self.compared += 1
         begin = time.perf_counter()
+        if self.recording is not None:
+            self.recording.rows.clear()
         try:
             result = call.run(function, path)
         except BaseException as error:
@@ -203,6 +211,8 @@ class Trial:
             raise
         finally:
             self.call_seconds += time.perf_counter() - begin
+            if self.recording is not None and last:
+                operations.write(self.recording.rows, self.job.folder)
         self.event("returned", call=number)
         if self.job.backward and reference and (last or str(number) in self.job.truths):
             self.backward(number, call, result, path, last)
@@ -217,7 +227,8 @@ class Trial:
     def reference(self, number: int, call: Call, last: bool) -> str:
         """Folder of the eager references of a call, made here unless the eager run's own will do."""
         wanted = self.job.flavours if last else ("eager",)
-        shared = self.job.truths.get(str(number))
+        watched = self.recording is not None and last
+        shared = "" if watched else self.job.truths.get(str(number), "")
         if shared and read_digest(shared) == call.digest:
             return shared
         if not self.job.forks:
@@ -225,7 +236,7 @@ class Trial:
         begin = time.perf_counter()
         folder = os.path.join(self.job.folder, f"reference-{number}")
         os.makedirs(folder, exist_ok=True)
-        fine = make_references(call, wanted, folder)
+        fine = make_references(call, wanted, folder, watched=watched)
         self.reference_seconds += time.perf_counter() - begin
         return folder if fine else ""
 
@@ -255,7 +266,9 @@ class Trial:
             ended["exception"] = exceptions.describe(error)
         if isinstance(error, SystemExit):
             ended["exit"] = error.code if isinstance(error.code, int) else int(error.code is not None)
-        self.event("end", **ended, measures=self.measures(), notes=self.notes)
+        self.event(
+            "end", **ended, measures=self.measures(), notes=self.observer.notes if self.observer else []
+        )
 
     def measures(self) -> dict[str, Any]:
         table = compat.counters()
@@ -274,15 +287,27 @@ class Trial:
             "steps": [step for log in self.limits for step in log.steps],
             "step_count": sum(log.count for log in self.limits),
             "unimplemented": table.get("unimplemented", {}),
-            "repeated": self.repeated,
+            "repeated": self.observer.unrolled() if self.observer else None,
             "inductor": table.get("inductor", {}),
         }
 
 
-def make_references(call: Call, flavours: tuple[str, ...], folder: str, forks: bool = True) -> bool:
+def limited_by(limit: Limit) -> steps.StepLog | Nodes:
+    """What counts the steps of a subsystem and switches off those past the limit."""
+    if limit.subsystem == GRAPH_NODES:
+        return Nodes(limit.backend, limit.start, limit.maximum)
+    log = steps.StepLog(limit.backend, limit.subsystem, limit.maximum)
+    steps.limit_steps(log)
+    return log
+
+
+def make_references(
+    call: Call, flavours: tuple[str, ...], folder: str, forks: bool = True, watched: bool = False
+) -> bool:
     """Run the eager references of a call, each in a process of its own. False when eager itself could not.
 
-    Without forks, only the first flavour is run, and this process must not go on.
+    Without forks, only the first flavour is run, and this process must not go on. With `watched`, the operations
+    of the eager run are written down as well.
     """
     with open(os.path.join(folder, "digest"), "w") as file:
         file.write(call.digest)
@@ -292,7 +317,7 @@ def make_references(call: Call, flavours: tuple[str, ...], folder: str, forks: b
     fine = True
     for flavour in flavours:
         path = os.path.join(folder, f"{flavour}.pt")
-        died = in_fork(functools.partial(call.reference, flavour, path), REFERENCE_SECONDS)
+        died = in_fork(functools.partial(call.reference, flavour, path, watched), REFERENCE_SECONDS)
         fine = fine and (not died or flavour != "eager")
     return fine
 
@@ -337,56 +362,3 @@ def disable(name: str) -> None:
         setattr(owner, last, classmethod(torch.compiler.disable(function.__func__)))
     else:
         setattr(owner, last, torch.compiler.disable(function))
-
-
-def most_repeated(graph: str) -> tuple[int, str, int]:
-    """(nodes, file, line) of the line of the program that became the most nodes of a printed graph."""
-    counts: dict[tuple[str, int], int] = {}
-    where: tuple[str, int] | None = None
-    for row in graph.splitlines():
-        row = row.strip()
-        if row.startswith("# File: "):
-            place = row[8:].partition(" in ")[0].rpartition(":")
-            where = (place[0], int(place[2])) if place[2].isdigit() else None
-        elif where is not None and " = " in row and not row.startswith("#"):
-            counts[where] = counts.get(where, 0) + 1
-    if not counts:
-        return (0, "", 0)
-    found = max(counts, key=lambda key: counts[key])
-    return (counts[found], *found)
-
-
-class Observer(logging.Handler):
-    """Keeps torch's own records of graph breaks and recompilations."""
-
-    WANTED = ("dynamo_graph_break_reason", "recompile_reasons", "dynamo_error")
-
-    def __init__(self, trial: Trial):
-        super().__init__()
-        self.trial = trial
-
-    def emit(self, record: logging.LogRecord) -> None:
-        metadata = getattr(record, "metadata", None) or {}
-        name = (metadata.get("artifact") or {}).get("name")
-        if name in self.WANTED and len(self.trial.notes) < 200:
-            self.trial.notes.append(
-                {
-                    "name": name,
-                    "text": str(getattr(record, "payload", ""))[:6000],
-                    "frame": metadata.get("frame_id"),
-                    "compile": metadata.get("frame_compile_id"),
-                }
-            )
-        if "dynamo_output_graph" in metadata:
-            self.trial.repeated = max(self.trial.repeated, most_repeated(str(getattr(record, "payload", ""))))
-        if "dynamo_start" in metadata and len(self.trial.notes) < 400:
-            stack = metadata["dynamo_start"].get("stack") or [{}]
-            self.trial.notes.append(
-                {
-                    "name": "frame",
-                    "frame": metadata.get("frame_id"),
-                    "compile": metadata.get("frame_compile_id"),
-                    "function": stack[-1].get("name", ""),
-                    "line": stack[-1].get("line", 0),
-                }
-            )

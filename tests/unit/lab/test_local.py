@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
+from torchtriage.lab.journal import Journal
 from torchtriage.lab.local import LocalLab
 from torchtriage.lab.request import Request
+from torchtriage.lab.stage import Survey
 from torchtriage.model.outcome import Difference, Differs, Inconclusive, Outcome, Raised, Same
 
 WRONG_GRADIENT = Differs(differences=(Difference(0, "grad[x]", "grad", "differs"),))
@@ -40,3 +45,19 @@ def test_a_call_that_raises_when_it_is_looked_at_closely_is_not_settled() -> Non
     raised = Raised(call=0, phase="backward")
     lab = lab_that_answers({None: WRONG_GRADIENT, 0: raised}, rerun=False)
     assert lab.settle(Request()).kind == "raised"
+
+
+@pytest.mark.parametrize("broken", [{"unfit": "no torch"}, {"bad_target": "it fails while it is imported"}])
+def test_a_program_that_could_not_start_is_started_again_next_time(
+    broken: dict[str, str], tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path / "journal.sqlite")
+    lab = LocalLab.__new__(LocalLab)
+    lab.journal, lab.target = journal, {"name": "a.py"}
+    lab.stage = lambda: SimpleNamespace(survey=Survey(**broken))  # type: ignore[assignment,method-assign]
+    assert lab.survey() == Survey(**broken)
+    lab.stage = lambda: SimpleNamespace(survey=Survey(ended=True))  # type: ignore[assignment,method-assign]
+    assert lab.survey().ended
+    lab.stage = lambda: pytest.fail("it is known by now")  # type: ignore[method-assign]
+    assert lab.survey().ended
+    journal.close()

@@ -176,3 +176,21 @@ def test_one_recompilation_a_record() -> None:
         {"name": "recompile_reasons", "frame": 2, "compile": n, "text": t} for n, t in enumerate((ONE, TWO))
     ]
     assert [r.reason for r in recompiles(notes)] == ["s == 'a'", "s == 'b'"]
+
+
+IN_TORCH = (
+    "2/0: self.param_groups[0]['betas'][0] == 0.95                 # for group in self.param_groups:"
+    "  # optim/adam.py:229 in step\nUser stack trace:\n"
+    '  File "/venv/lib/python3.11/site-packages/torch/optim/adam.py", line 229, in step\n'
+    "    for group in self.param_groups:"
+)
+IN_COMPILER = (
+    "2/1: betas[0] == 0.9497  # (_dynamo/output_graph.py:3375 in remove_tensorify_specialized_graphargs)"
+)
+
+
+@pytest.mark.parametrize("text", [IN_TORCH, IN_COMPILER])
+def test_a_guard_in_torch_s_own_code_is_placed_at_the_program_s_line_above_it(text: str) -> None:
+    frame = {"name": "frame", "frame": 2, "function": "step", "line": 214, "user": ("/home/me/train.py", 14)}
+    (found,) = recompiles([frame, {"name": "recompile_reasons", "frame": 2, "text": text}])
+    assert (found.frame, found.file, found.line) == ("step", "/home/me/train.py", 14)

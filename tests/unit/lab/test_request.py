@@ -45,6 +45,7 @@ CHANGES: list[dict[str, Any]] = [
     {"settled": (0,)},
     {"flavours": ALL_FLAVOURS},
     {"observe": True},
+    {"operations": True},
     {"time_step": True},
     {"backward": False},
     {"only": "f@a.py:1"},

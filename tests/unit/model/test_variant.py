@@ -39,7 +39,7 @@ def test_json_holds_only_what_is_changed() -> None:
     assert Variant(dynamic=None).to_json() == {"dynamic": None}
     assert Variant(fullgraph=False, limit=Limit("inductor", "lowerings", 3)).to_json() == {
         "fullgraph": False,
-        "limit": {"backend": "inductor", "subsystem": "lowerings", "maximum": 3},
+        "limit": {"backend": "inductor", "subsystem": "lowerings", "maximum": 3, "start": 0},
     }
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from torchtriage.probe import compat
-from torchtriage.probe.compat import StepLog
+from torchtriage.probe import compat, steps, switches
+from torchtriage.probe.steps import StepLog
 
 
 @pytest.mark.parametrize("version", ["2.8.0", "2.13.0+cpu", "2.14.0a0+git1234", "3.0"])
@@ -60,7 +60,7 @@ def test_a_step_that_cannot_say_what_it_is_has_no_name() -> None:
 def test_a_decomposition_is_named_as_an_overload() -> None:
     overload = torch.ops.aten.ldexp.Tensor
     for text in (str(overload), repr(overload)):
-        assert compat.describe_step("decomposition", lambda text=text: text)["name"] == "aten.ldexp.Tensor"
+        assert steps.describe_step("decomposition", lambda text=text: text)["name"] == "aten.ldexp.Tensor"
 
 
 STACK = """  File "/home/me/train.py", line 30, in main
@@ -73,7 +73,7 @@ STACK = """  File "/home/me/train.py", line 30, in main
 
 
 def test_the_line_of_a_step_is_the_innermost_one_outside_torch() -> None:
-    assert compat.last_frame(STACK) == {
+    assert steps.last_frame(STACK) == {
         "file": "/home/me/net.py",
         "line": 8,
         "code": "return torch.ldexp(x, n)",
@@ -82,8 +82,8 @@ def test_the_line_of_a_step_is_the_innermost_one_outside_torch() -> None:
 
 def test_a_stack_of_torch_s_alone_names_its_first_line() -> None:
     only = '  File "/venv/site-packages/torch/a.py", line 1, in f\n    x\n'
-    assert compat.last_frame(only)["file"] == "/venv/site-packages/torch/a.py"
-    assert compat.last_frame("") == {}
+    assert steps.last_frame(only)["file"] == "/venv/site-packages/torch/a.py"
+    assert steps.last_frame("") == {}
 
 
 # --- switches -------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def simdlen() -> Any:
 
 
 def test_a_switch_is_set_by_its_dotted_name(simdlen: Any) -> None:
-    compat.set_switch("torch._inductor.config.cpp.simdlen", 1)
+    switches.set_switch("torch._inductor.config.cpp.simdlen", 1)
     assert simdlen.cpp.simdlen == 1
 
 
@@ -113,27 +113,27 @@ def test_a_switch_is_set_by_its_dotted_name(simdlen: Any) -> None:
 )
 def test_an_unknown_switch_is_an_error_and_never_a_new_attribute(name: str) -> None:
     with pytest.raises(AttributeError):
-        compat.set_switch(name, 1)
-    assert not compat.has_switch(name)
+        switches.set_switch(name, 1)
+    assert not switches.has_switch(name)
 
 
 def test_a_switch_that_was_changed_is_told_with_its_default(simdlen: Any) -> None:
     name = "torch._inductor.config.cpp.simdlen"
-    compat.set_switch(name, 1)
-    assert compat.changed_configs()[name] == "1"
-    assert compat.defaults_of_changed({name: "1", "torch._inductor.config.nope": "1"}) == {name: "None"}
+    switches.set_switch(name, 1)
+    assert switches.changed_configs()[name] == "1"
+    assert switches.defaults_of_changed({name: "1", "torch._inductor.config.nope": "1"}) == {name: "None"}
 
 
 def test_a_switch_that_was_set_to_its_default_is_not_told(simdlen: Any) -> None:
-    compat.set_switch("torch._inductor.config.cpp.simdlen", None)
-    assert "torch._inductor.config.cpp.simdlen" not in compat.changed_configs()
+    switches.set_switch("torch._inductor.config.cpp.simdlen", None)
+    assert "torch._inductor.config.cpp.simdlen" not in switches.changed_configs()
 
 
 def test_switches_that_a_stage_turns_off_are_not_the_program_s() -> None:
     from torch._inductor import config
 
     with config.patch(fx_graph_cache=not config.fx_graph_cache):
-        assert "torch._inductor.config.fx_graph_cache" not in compat.changed_configs()
+        assert "torch._inductor.config.fx_graph_cache" not in switches.changed_configs()
 
 
 # --- tensors and functions ------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import types
 from pathlib import Path
@@ -13,8 +14,9 @@ import torch
 
 from torchtriage.probe import capture, exceptions, judge, tree
 from torchtriage.probe.intercept import Region, Settings
+from torchtriage.probe.observe import Observer, loop_around, most_repeated
 from torchtriage.probe.perform import Call, grad_path
-from torchtriage.probe.trial import disable, most_repeated, step_time
+from torchtriage.probe.trial import disable, step_time
 
 MODULE = """
 def double(x): return x * 2
@@ -221,3 +223,45 @@ def test_half_a_record_is_none(eager: Path) -> None:
     data = (eager.parent / "0.pt").read_bytes()
     (eager.parent / "0.pt").write_bytes(data[: len(data) // 2])
     assert judged(eager)["verdict"] == "no-record"
+
+
+LOOPS = """
+def f(x):
+    for i in range(3):
+        while i:
+            x = x + 1
+        x = x * 2
+    return x
+"""
+
+
+@pytest.mark.parametrize(("line", "loop"), [(5, 4), (6, 3), (7, 7), (3, 3)])
+def test_the_loop_around_a_line_is_the_innermost_one(line: int, loop: int, tmp_path: Path) -> None:
+    file = tmp_path / "loops.py"
+    file.write_text(LOOPS)
+    assert loop_around(str(file), line) == loop
+
+
+def test_a_file_that_cannot_be_read_has_no_loops(tmp_path: Path) -> None:
+    assert loop_around("", 3) == 3
+    (tmp_path / "bad.py").write_text("def f(:")
+    assert loop_around(str(tmp_path / "bad.py"), 3) == 3
+
+
+def record(**metadata: Any) -> logging.LogRecord:
+    made = logging.LogRecord("torch.__trace", logging.DEBUG, "", 0, "", (), None)
+    made.metadata = metadata
+    return made
+
+
+def test_the_program_s_own_line_above_a_frame_of_torch_s_is_kept() -> None:
+    observer = Observer()
+    inside = f"{torch.__path__[0]}/optim/adam.py"
+    for number, name in enumerate(("/home/me/train.py", inside)):
+        observer.emit(record(str=[name, number]))
+    stack = [
+        {"line": 14, "name": "update", "filename": 0},
+        {"line": 214, "name": "step", "filename": 1},
+    ]
+    observer.emit(record(dynamo_start={"stack": stack}, frame_id=2))
+    assert [(n["function"], n["user"]) for n in observer.notes] == [("step", ("/home/me/train.py", 14))]
