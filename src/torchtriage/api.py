@@ -96,6 +96,7 @@ def run(
             diagnosis = investigate(lab, facts, program, note, settings.verdict_only)
         diagnosis = dataclasses.replace(
             diagnosis,
+            remarks=(*diagnosis.remarks, *remarks_of(survey)),
             environment=environment_of(survey, settings),
             command=command,
             run_folder=str(folder),
@@ -152,6 +153,13 @@ def survey_of(lab: LocalLab, note: Callable[[str], None]) -> Survey:
         names = ", ".join(region["name"] for region in survey.regions[:3])
         raise UsageError(f"the program compiles {names} but never calls it, so there is nothing to compare")
     raise UsageError(nothing_compiled(lab.target))
+
+
+def remarks_of(survey: Survey) -> tuple[str, ...]:
+    """What of the program was not looked at."""
+    if not survey.elsewhere:
+        return ()
+    return (f"{survey.elsewhere} calls were made in further threads: they ran, but were not compared",)
 
 
 def nothing_compiled(target: Mapping[str, Any]) -> str:

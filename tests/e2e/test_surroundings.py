@@ -64,10 +64,6 @@ def test_a_callable_can_be_the_target(
     assert label(lab.run_one(Request())) == "same"
 
 
-WORKER = pytest.mark.xfail(
-    strict=True,
-    reason="calls in another thread than the main one are not seen: 'compiles step but never calls it'",
-)
 BACKEND = pytest.mark.xfail(
     strict=True,
     reason="diagnose() of a compiled model forgets its backend, mode and options: none instead of bug",
@@ -177,14 +173,57 @@ def test_a_program_with_threads_is_the_same(
     assert {outcome.measures.calls_seen for outcome in outcomes} == {len(lab.survey().calls)}
 
 
-@WORKER
-def test_calls_in_a_worker_thread_are_not_called_no_calls(
-    diagnose: Callable[..., Any], tmp_path: Path
+WORKER_THREADS = """
+import sys, threading, torch
+from concurrent.futures import ThreadPoolExecutor
+
+def one_more(graph, inputs):
+    return lambda *args: [value + 1 for value in graph(*args)]
+
+@torch.compile(backend=one_more if "wrong" in sys.argv else "aot_eager")
+def step(x):
+    return x * 2
+
+with ThreadPoolExecutor(1) as pool:
+    for size in range(3, 3 + int(sys.argv[1])):
+        print(pool.submit(lambda: step(torch.ones(size)).sum().item()).result())
+    if "more" in sys.argv:
+        other = threading.Thread(target=lambda: print(step(torch.ones(2)).sum().item()))
+        other.start()
+        other.join()
+"""
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_calls_in_a_worker_thread_are_compared(
+    open_lab: Callable[..., LocalLab], tmp_path: Path, wrong: bool
 ) -> None:
-    program = tmp_path / "threads.py"
-    program.write_text(THREADS)
-    done = diagnose(str(program), "worker", "--isolation", "fork")
-    assert "never calls it" not in done.err
+    program = tmp_path / "workers.py"
+    program.write_text(WORKER_THREADS)
+    lab = open_lab(str(program), "3", *(["wrong"] if wrong else []))
+    assert [call["call"] for call in lab.survey().calls] == [0, 1, 2]
+    outcomes = lab.run([Request(), Request(stop=1), Request(Variant(backend="eager"))])
+    expected = "differs:value" if wrong else "same"
+    assert [label(outcome) for outcome in outcomes] == [expected, expected, "same"]
+    assert outcomes[1].measures.calls_seen == 2
+
+
+def test_a_worker_thread_with_many_calls_is_not_followed_for_ever(
+    open_lab: Callable[..., LocalLab], tmp_path: Path
+) -> None:
+    program = tmp_path / "workers.py"
+    program.write_text(WORKER_THREADS)
+    lab = open_lab(str(program), "200")
+    assert lab.survey().truncated
+    assert len(lab.survey().calls) == lab.options.max_calls
+    assert label(lab.run_one(Request(Variant(backend="eager"), stop=1))) == "same"
+
+
+def test_calls_in_further_threads_are_counted_and_told(diagnose: Callable[..., Any], tmp_path: Path) -> None:
+    program = tmp_path / "workers.py"
+    program.write_text(WORKER_THREADS)
+    done = diagnose(str(program), "1", "more", "--verdict-only")
+    assert "1 calls were made in further threads" in done.out
 
 
 LIVE = """

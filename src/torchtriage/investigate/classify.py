@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from torchtriage.investigate import documented
 from torchtriage.investigate.ablation import bad
-from torchtriage.investigate.facts import Asks, Facts, healthy, of_user
+from torchtriage.investigate.facts import Asks, Facts, call_of, healthy, of_user
 from torchtriage.investigate.symptom import Suspect
 from torchtriage.lab.request import Request
-from torchtriage.model.diagnosis import Kind
+from torchtriage.model.diagnosis import Culprit, Kind
 from torchtriage.model.outcome import Differs, MissingException, Outcome, Raised
 from torchtriage.model.variant import Switch
 
@@ -27,10 +27,39 @@ class Verdict:
     """Switches that were run and that take the difference away."""
     needs: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    culprit: Culprit | None = None
+    """Where the verdict itself names it."""
 
 
 def classify(lab: Asks, facts: Facts, suspect: Suspect, words: Mapping[str, Mapping[str, str]]) -> Verdict:
     """Judge a suspect."""
+    verdict = judge(lab, facts, suspect, words)
+    if verdict.kind == "bug" and not suspect.counts and not suspect.slow:
+        return of_own_operator(lab, suspect) or verdict
+    return verdict
+
+
+def of_own_operator(lab: Asks, suspect: Suspect) -> Verdict | None:
+    """The compiler believes what an operator says of itself: where that is not so, it is not the compiler's fault."""
+    for row in lab.own_operators(call_of(suspect.outcome) or 0):
+        name, what = row["operator"], row["what"]
+        how = "seen when the call was run in eager mode with its operators checked"
+        culprit = Culprit(
+            "operator",
+            f"{name} {what}",
+            name,
+            row.get("file", ""),
+            row.get("line", 0),
+            row.get("code", ""),
+            how,
+        )
+        why = f"the operator {name} is not torch's, and {what}; the compiler relies on it"
+        return Verdict("user-error", why, f"{documented.DOCS}/library.html", culprit=culprit)
+    return None
+
+
+def judge(lab: Asks, facts: Facts, suspect: Suspect, words: Mapping[str, Mapping[str, str]]) -> Verdict:
+    """The verdict from the outcome alone, and from trials with documented switches."""
     if suspect.noise:
         why = next((d.why_noise for d in getattr(suspect.outcome, "differences", ()) if d.why_noise), "")
         return Verdict("noise", why)

@@ -16,7 +16,7 @@ from torchtriage.investigate import (
     symptom,
     workarounds,
 )
-from torchtriage.investigate.facts import Asks, Facts, Own, failing, healthy, of_user, words_of
+from torchtriage.investigate.facts import Asks, Facts, Own, call_of, failing, healthy, of_user, words_of
 from torchtriage.investigate.symptom import Seen, Suspect
 from torchtriage.lab.request import Request
 from torchtriage.model.diagnosis import Cell, Culprit, Diagnosis, Program, Symptom
@@ -161,7 +161,7 @@ def judge(
         monotone=ablation.monotone(seen.words, suspect.column),
         needs=tuple(dict.fromkeys((*suspect.needs, *verdict.needs))),
         remarks=(*matrix_remarks(seen.words, suspect), *suspect.remarks, *verdict.remarks),
-        culprit=culprit_of(suspect),
+        culprit=verdict.culprit or culprit_of(suspect),
         explanation=verdict.explanation,
         source=verdict.source,
     )
@@ -180,13 +180,15 @@ def explain(
     note("what the failure needs")
     found = needs.find(lab, facts, suspect)
     inside, modes = below.Below(), {}
-    if not suspect.counts and not (verdict.kind != "bug" and named_by_exception(suspect)):
+    if not suspect.counts and not (verdict.kind != "bug" and is_named(suspect, verdict)):
         note("below the layer")
         inside = below.search(lab, facts, suspect, found)
     if verdict.kind == "bug" and not suspect.counts and not suspect.slow:
         modes = run_modes(lab, facts, suspect, found.short, seen)
     note("workarounds")
-    fixes = workarounds.find(lab, facts, suspect, seen.words, found.short, inside.step, verdict.switches)
+    fixes = workarounds.find(
+        lab, facts, suspect, seen.words, found.short, inside.step, verdict.switches, verdict.culprit is None
+    )
     return dataclasses.replace(
         judged,
         modes=modes,
@@ -194,7 +196,7 @@ def explain(
         remarks=tuple(
             dict.fromkeys((*matrix_remarks(seen.words, suspect), *found.remarks, *verdict.remarks))
         ),
-        culprit=placed(facts, suspect, below.culprit(inside) or culprit_of(suspect)),
+        culprit=verdict.culprit or placed(facts, suspect, below.culprit(inside) or culprit_of(suspect)),
         workarounds=fixes.workarounds,
         tried=fixes.tried,
     )
@@ -274,13 +276,6 @@ def describe(facts: Facts, seen: Seen, suspect: Suspect) -> Symptom:
     )
 
 
-def call_of(outcome: Outcome) -> int | None:
-    found = getattr(outcome, "differences", ())
-    if found:
-        return int(found[0].call)
-    return getattr(outcome, "call", None)
-
-
 def signature(outcome: Outcome) -> str:
     """What makes two failures the same, as text."""
     if isinstance(outcome, (Raised, MissingException)):
@@ -309,9 +304,10 @@ def placed(facts: Facts, suspect: Suspect, culprit: Culprit | None) -> Culprit |
     return dataclasses.replace(culprit, file=file, line=line, how=how)
 
 
-def named_by_exception(suspect: Suspect) -> bool:
+def is_named(suspect: Suspect, verdict: classify.Verdict) -> bool:
+    """Whether the line is known without a search: an exception, or the verdict itself, names it."""
     exception = getattr(suspect.outcome, "exception", None)
-    return bool(exception is not None and exception.user_line)
+    return verdict.culprit is not None or bool(exception is not None and exception.user_line)
 
 
 def culprit_of(suspect: Suspect) -> Culprit | None:

@@ -28,6 +28,8 @@ class Asks(Protocol):
 
     def call_tree(self, call: int) -> list[dict[str, Any]]: ...
 
+    def own_operators(self, call: int) -> list[dict[str, Any]]: ...
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -131,6 +133,13 @@ def same_failure(a: Outcome, b: Outcome) -> bool:
     if isinstance(a, Raised) and isinstance(b, Raised):
         return a.exception.type == b.exception.type
     return type(a) is type(b)
+
+
+def call_of(outcome: Outcome) -> int | None:
+    found = getattr(outcome, "differences", ())
+    if found:
+        return int(found[0].call)
+    return getattr(outcome, "call", None)
 
 
 def of_user(broken: GraphBreak) -> bool:

@@ -43,14 +43,20 @@ def find(
     short: Request,
     guilty: Guilty | None,
     documented: Sequence[Switch],
+    compilers_fault: bool = True,
 ) -> Found:
-    """Collect candidates, by search where there are many, and run each over the whole program."""
+    """Collect candidates, by search where there are many, and run each over the whole program.
+
+    Where it is not the compiler's fault, its switches could hide it at best: they are left out.
+    """
     base = (
         Request(Variant(threads=short.variant.threads, caches=short.variant.caches))
         if suspect.own_fails
         else suspect.request
     )
-    candidates = [*of_documented(documented), *of_switches(lab, facts, suspect, short, documented)]
+    candidates = of_documented(documented)
+    if compilers_fault:
+        candidates += of_switches(lab, facts, suspect, short, documented)
     if documented:
         return verify(lab, facts, suspect, base, short, candidates)
     candidates += of_settings(facts, suspect, words)

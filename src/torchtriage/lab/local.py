@@ -17,7 +17,7 @@ from torchtriage.lab import diverge
 from torchtriage.lab.conclude import conclude
 from torchtriage.lab.journal import Journal
 from torchtriage.lab.request import ALL_FLAVOURS, Request
-from torchtriage.lab.stage import Stage, StageError, Survey, Waiting, environment, fresh_trial
+from torchtriage.lab.stage import Nursery, Stage, StageError, Survey, Waiting, environment
 from torchtriage.model.outcome import Differs, Inconclusive, Outcome, Same, outcome_from_json, to_json
 from torchtriage.probe import wire
 
@@ -39,9 +39,15 @@ class Options:
 
 
 EARLY = 3
+EAGER = ("eager",)
 GRADIENT_CALLS = 2
 Live = Callable[[int, Path, dict[str, Any]], int]
 Progress = Callable[[str, Request, Outcome | None], None]
+
+
+def looks_closely(request: Request, call: int) -> bool:
+    """Whether a request compares a call with all flavours of references."""
+    return request.stop == call and len(request.flavours) > 1
 
 
 class LocalLab:
@@ -62,6 +68,7 @@ class LocalLab:
         self.scratch = folder / "scratch"
         self.progress = progress or (lambda event, request, outcome: None)
         self._stage: Stage | None = None
+        self._nursery: Nursery | None = None
         self._stage_lock = threading.Lock()
         self._truths: dict[tuple[int, str], Future[str]] = {}
         self._truth_lock = threading.Lock()
@@ -85,6 +92,9 @@ class LocalLab:
             if self._stage is not None:
                 self._stage.close()
                 self._stage = None
+            if self._nursery is not None:
+                self._nursery.close()
+                self._nursery = None
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     # --- the stage -------------------------------------------------------------------------------------
@@ -134,22 +144,30 @@ class LocalLab:
 
     def call_tree(self, call: int) -> list[dict[str, Any]]:
         """Functions that one call runs in eager mode, each with the function that calls it."""
-        known = self.journal.get("tree", str(call))
+        return self.look("tree", call)
+
+    def own_operators(self, call: int) -> list[dict[str, Any]]:
+        """Operators of the program's own that break a promise of their schema or fake kernel in one eager call."""
+        return self.look("operators", call)
+
+    def look(self, kind: str, call: int) -> list[dict[str, Any]]:
+        """Look at one call in eager mode, once."""
+        known = self.journal.get(kind, str(call))
         if known is not None:
             return list(known)
         folder = self.new_folder()
-        job = {"kind": "tree", "folder": str(folder), "seconds": 60.0, "bytes": self.options.trial_bytes}
+        job = {"kind": kind, "folder": str(folder), "seconds": 60.0, "bytes": self.options.trial_bytes}
         stage = self.stage()
         if self.rerun or call not in stage.holders:
-            self.fresh(job, call, folder, self.env)
+            self.fresh(job, call, folder)
         else:
             stage.trial(call, job)
         try:
-            tree = json.loads((folder / "tree.json").read_text())
+            found = json.loads((folder / f"{kind}.json").read_text())
         except (OSError, ValueError):
-            tree = []
-        self.journal.put("tree", str(call), call, tree)
-        return list(tree)
+            found = []
+        self.journal.put(kind, str(call), call, found)
+        return list(found)
 
     # --- trials -----------------------------------------------------------------------------------------
 
@@ -203,8 +221,7 @@ class LocalLab:
             return outcome
         new = [call["call"] for call in self.stage().survey.calls if call["new"] and call["grad"]]
         for call in new[:GRADIENT_CALLS]:
-            closer = dataclasses.replace(request, stop=call, flavours=ALL_FLAVOURS, time_step=False)
-            found = self.execute(closer, set(request.settled))
+            found = self.settle(dataclasses.replace(request, stop=call, time_step=False))
             if isinstance(found, Same):
                 outcome = dataclasses.replace(outcome, differences=outcome.differences + found.differences)
             elif not isinstance(found, Inconclusive):
@@ -213,7 +230,7 @@ class LocalLab:
 
     def well_known(self, request: Request) -> set[int]:
         """Calls that this request compares with all flavours anyway."""
-        return {request.stop} if request.stop is not None and len(request.flavours) > 1 else set()
+        return {request.stop} if request.stop is not None and looks_closely(request, request.stop) else set()
 
     def execute(self, request: Request, settled: set[int]) -> Outcome:
         try:
@@ -225,7 +242,7 @@ class LocalLab:
         start = request.start if request.start is not None else 0
         self.trials_run += 1
         if self.rerun or start not in stage.holders:
-            ended = self.fresh(job, start, folder, self.env)
+            ended = self.fresh(job, start, folder)
         else:
             ended = stage.trial(start, job)
         try:
@@ -255,7 +272,7 @@ class LocalLab:
             stop=stop,
             seconds=request.seconds or self.seconds_for(survey),
             bytes=self.options.trial_bytes,
-            truths={str(call): self.truth(call, stage) for call in calls},
+            truths={str(call): self.truth(call, stage, looks_closely(request, call)) for call in calls},
             forks=not self.rerun,
             trace=str(self.folder / "trace") if request == Request(observe=True) else "",
             compare=request.compare,
@@ -272,20 +289,31 @@ class LocalLab:
         early = EARLY if self.rerun else 0  # without forks, only calls that have references can be compared
         return [call["call"] for call in stage.survey.calls if call["new"] or call["call"] < early][:6]
 
-    def fresh(self, job: dict[str, Any], start: int, folder: Path, env: dict[str, str]) -> dict[str, Any]:
-        file = folder / "job.json"
-        request = {
-            "target": self.target,
-            "start": start,
-            "job": job,
-            "max_calls": 1 << 30,
-        }
+    def fresh(self, job: dict[str, Any], start: int, folder: Path) -> dict[str, Any]:
+        """Run the program from its first line to a call, and there become the trial."""
+        file = folder / f"job-{self.new_number()}.json"
+        request = {"target": self.target, "start": start, "job": job, "max_calls": 1 << 30}
         file.write_text(json.dumps(request, default=list))
-        return fresh_trial(file, env, self.options.python, self.waiting)
+        return self.nursery().trial(file, job, self.waiting)
 
-    def truth(self, call: int, stage: Stage) -> str:
-        """Folder of the eager references of a call, made once."""
-        return self.once((call, ""), lambda: self.make_truth(call, stage))
+    def nursery(self) -> Nursery:
+        """The process that trials of rerun mode are forked from, started when it is first needed."""
+        cuda = self.stage().survey.cuda
+        with self._stage_lock:
+            if self.waiting.over:
+                raise StageError("the run is over")
+            if self._nursery is None:
+                self._nursery = Nursery(self.env, self.options.python, patterns=not cuda)
+            return self._nursery
+
+    def truth(self, call: int, stage: Stage, whole: bool) -> str:
+        """Folder of the eager references of a call, made once. `whole`: all flavours, where a process makes one each."""
+        folder = self.once(
+            (call, "eager"), lambda: self.make_truth(call, stage, EAGER if self.rerun else ALL_FLAVOURS)
+        )
+        if whole and self.rerun:
+            self.once((call, "others"), lambda: self.make_truth(call, stage, ALL_FLAVOURS[1:4]))
+        return folder
 
     def once(self, key: tuple[int, str], make: Callable[[], str]) -> str:
         """What `make` returns, made by the first who asks; the others wait."""
@@ -301,18 +329,18 @@ class LocalLab:
                 future.set_exception(error)
         return future.result()
 
-    def make_truth(self, call: int, stage: Stage) -> str:
+    def make_truth(self, call: int, stage: Stage, wanted: Sequence[str]) -> str:
         folder = self.scratch / "truth" / str(call)
         folder.mkdir(parents=True, exist_ok=True)
         job = {
-            "kind": "truth", "folder": str(folder), "flavours": list(ALL_FLAVOURS),
-            "seconds": self.options.stage_seconds, "bytes": self.options.trial_bytes, "forks": not self.rerun,
+            "kind": "truth", "folder": str(folder), "flavours": list(wanted), "forks": not self.rerun,
+            "seconds": self.options.stage_seconds, "bytes": self.options.trial_bytes,
         }  # fmt: skip
         if not self.rerun:
             stage.trial(call, job)
-            return str(folder)
-        for flavour in ALL_FLAVOURS[:4]:
-            self.fresh({**job, "flavours": [flavour]}, call, folder, self.env)
+        else:
+            for flavour in wanted:
+                self.fresh({**job, "flavours": [flavour]}, call, folder)
         return str(folder)
 
     def compare_ends(self, folder: Path, stage: Stage) -> list[dict[str, Any]]:
@@ -336,11 +364,14 @@ class LocalLab:
         return str(folder)
 
     def new_folder(self) -> Path:
-        with self._truth_lock:
-            self.serial += 1
-            folder = self.scratch / f"trial-{self.serial}"
+        folder = self.scratch / f"trial-{self.new_number()}"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+    def new_number(self) -> int:
+        with self._truth_lock:
+            self.serial += 1
+            return self.serial
 
     def concluded(self, ended: dict[str, Any], folder: Path, stage: Stage, settled: set[int]) -> Outcome:
         """Ask the judge about each call that was recorded, then say what came out."""

@@ -38,6 +38,8 @@ class Survey:
     cuda: bool = False
     unforkable: str = ""
     """Why trials have to be processes of their own, where they do."""
+    elsewhere: int = 0
+    """Calls in other threads than the one that is watched."""
     bad_target: str = ""
     unfit: str = ""
     environment: dict[str, Any] = field(default_factory=dict)
@@ -166,7 +168,7 @@ class Stage:
             case "end":
                 survey.ended = True
                 survey.regions, survey.configs = message["regions"], message["configs"]
-                survey.defaults = message["defaults"]
+                survey.defaults, survey.elsewhere = message["defaults"], message["elsewhere"]
                 survey.exception, survey.exit = message["exception"], message["exit"]
         survey.seconds = time.monotonic() - self.begin
 
@@ -268,19 +270,37 @@ class Waiting:
                     connection.shutdown(socket.SHUT_RDWR)
 
 
-def fresh_trial(job_file: Path, env: Mapping[str, str], python: str, waiting: Waiting) -> dict[str, Any]:
-    """Run one trial as a process of its own, under its own keeper."""
-    ours, theirs = wire.pair()
-    command = [python, str(ENTRY), "keep", str(theirs.fileno()), str(job_file)]
-    process = subprocess.Popen(
-        command, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        pass_fds=[theirs.fileno()], start_new_session=True,
-    )  # fmt: skip
-    theirs.close()
-    try:
+class Nursery:
+    """A process that has torch imported and nothing of the program: each trial of rerun mode is a fork of it.
+
+    As good as a fresh process, since the program starts from its first line and no operator has run before, and
+    without the seconds that importing the compiler takes.
+    """
+
+    def __init__(self, env: Mapping[str, str], python: str, patterns: bool):
+        """`patterns`: build the pattern tables of a compiler for the CPU beforehand."""
+        self.control, theirs = wire.pair()
+        self.lock = threading.Lock()
+        command = [python, str(ENTRY), "nursery", str(theirs.fileno()), "patterns" if patterns else ""]
+        self.process = subprocess.Popen(
+            command, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()], start_new_session=True,
+        )  # fmt: skip
+        theirs.close()
+
+    def trial(self, job_file: Path, job: Mapping[str, Any], waiting: Waiting) -> dict[str, Any]:
+        """Run the program for one job, under its own keeper, and wait for how it ended."""
+        ours, theirs = wire.pair()
+        message = {"file": str(job_file), **{k: job[k] for k in ("kind", "seconds", "bytes") if k in job}}
+        with self.lock:
+            wire.send(self.control, message, theirs.fileno())
+        theirs.close()
         return waiting.wait(ours)
-    finally:
-        process.wait()
+
+    def close(self) -> None:
+        self.control.close()
+        self.process.kill()
+        self.process.wait()
 
 
 #: torch's caches: off, since a stale entry can cause or hide a failure.

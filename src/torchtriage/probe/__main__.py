@@ -1,13 +1,14 @@
 """Entry of the processes that hold the user's program. Started by the lab, never by a person.
 
-`python __main__.py stage CONTROL_FD JOB_FILE` is a stage, `keep CONTROL_FD JOB_FILE` a keeper that starts one
-fresh trial process, `trial JOB_FILE` such a process, `judge CONTROL_FD` a judge of its own.
+`python __main__.py stage CONTROL_FD JOB_FILE` is a stage, `nursery CONTROL_FD PATTERNS` what runs the program anew
+for each trial, `judge CONTROL_FD` a judge of its own.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 
 
@@ -26,63 +27,64 @@ def make_importable() -> None:
 def main() -> None:
     make_importable()
     role, *rest = sys.argv[1:]
-    if role == "keep":
-        keep(int(rest[0]), rest[1])
-    elif role == "judge":
+    if role == "judge":
         from torchtriage.probe import judge, wire
 
         judge.serve(wire.from_descriptor(int(rest[0])))
     elif role == "stage":
         stage(int(rest[0]), rest[1])
-    elif role == "trial":
-        stage(None, rest[0])
+    elif role == "nursery":
+        nursery(int(rest[0]), rest[1] == "patterns")
 
 
-def keep(descriptor: int, job_file: str) -> None:
-    """Start one fresh trial process and keep it within its limits."""
-    from torchtriage.probe import keeper, wire
+def nursery(descriptor: int, patterns: bool) -> None:
+    """Hold torch, imported, and nothing of the program; fork for each job, and run the program from its start."""
+    import functools
 
-    connection = wire.from_descriptor(descriptor)
-    with open(job_file) as file:
-        job = json.load(file)
+    from torchtriage.probe import wire
 
-    def start() -> None:
-        os.execv(sys.executable, [sys.executable, os.path.abspath(__file__), "trial", job_file])
+    control = wire.from_descriptor(descriptor)
+    if not bring_up(None):
+        return
+    from torchtriage.probe import compat, start
+    from torchtriage.probe.stage import hold_call
 
-    limits = keeper.Limits(job["job"].get("seconds", 120.0), job["job"].get("bytes", 8 << 30))
-    result = keeper.keep(start, limits, connection)
-    wire.send(connection, result or {})
-    os._exit(0)
+    job = hold_call(control, functools.partial(compat.warm_up, patterns))
+    with open(job["file"]) as file:
+        request = json.load(file)
+    start.run(request, None)
 
 
-def stage(descriptor: int | None, job_file: str) -> None:
-    """Run the target in eager mode under a stage (or as one trial)."""
+def stage(descriptor: int, job_file: str) -> None:
+    """Run the target in eager mode under a stage."""
     with open(job_file) as file:
         request = json.load(file)
     from torchtriage.probe import keeper, wire
 
     keeper.die_with_parent()
-    control = wire.from_descriptor(descriptor) if descriptor is not None else None
-    try:
-        import torch
+    control = wire.from_descriptor(descriptor)
+    if bring_up(control):
+        from torchtriage.probe import start
 
-        from torchtriage.probe import compat, intercept, start
+        start.run(request, control)
+
+
+def bring_up(control: socket.socket | None) -> bool:
+    """Import torch and put our functions in place. Where that fails, tell the lab why, and be False."""
+    from torchtriage.probe import wire
+
+    try:
+        import torch  # noqa: F401
+
+        from torchtriage.probe import compat, intercept
 
         compat.check_version()
     except Exception as error:
-        fail(control, wire, f"{type(error).__name__}: {error}")
-        return
-    del torch
+        if control is not None:
+            wire.send(control, {"event": "unfit", "text": f"{type(error).__name__}: {error}"})
+        return False
     intercept.install()
-    start.run(request, control)
-
-
-def fail(control: object, wire: object, text: str) -> None:
-    if control is not None:
-        wire.send(control, {"event": "unfit", "text": text})  # type: ignore[attr-defined]
-    else:
-        print(text, file=sys.stderr)
-    os._exit(3)
+    return True
 
 
 if __name__ == "__main__":

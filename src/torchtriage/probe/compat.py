@@ -144,15 +144,17 @@ NEEDED = (
 )  # fmt: skip
 
 
-def warm_up() -> None:
+def warm_up(patterns: bool = True) -> None:
     """Do once what every compilation does first, so that trials forked from here need not.
 
     Nothing is compiled or run: imports, the tables of patterns, and the question which vector instructions there are.
+    The tables are built for the CPU: a program that uses CUDA has to build its own.
     """
     for name in NEEDED:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
-    if torch.__version__.startswith("2.13."):
+    on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
+    if patterns and not on_gpu and torch.__version__.startswith("2.13."):
         warm_patterns()
     with contextlib.suppress(Exception):
         importlib.import_module("torch._inductor.cpu_vec_isa").pick_vec_isa()

@@ -1,6 +1,6 @@
 """Keeps one trial within its limits, from outside of it, and leaves nothing of it behind.
 
-Uses only the standard library: it also runs as a program of its own, for trials that are fresh processes.
+Uses only the standard library.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def enter_trial(reading: int, writing: int) -> None:
 
 def watch(child: int, reading: int, limits: Limits, lab: socket.socket | None) -> dict[str, Any]:
     output, begin, peak = Output(), time.monotonic(), 0
-    ended, status, reason, next_look = False, 0, "", 0.0
+    ended, status, reason, next_look, next_count = False, 0, "", 0.0, begin + 0.2
     usage = None
     while True:
         drain(reading, output, 0.0 if ended else 0.05)
@@ -146,11 +146,13 @@ def watch(child: int, reading: int, limits: Limits, lab: socket.socket | None) -
             break
         now = time.monotonic()
         if now >= next_look:
-            next_look = now + 0.1
-            resident = private_bytes(list(descendants(os.getpid())))
-            peak = max(peak, resident)
-            if resident > limits.bytes:
-                reason = "oom"
+            below = descendants(os.getpid())
+            if sum(below.values()) > limits.bytes or now >= next_count:  # counting what is private takes long
+                resident = private_bytes(list(below))
+                peak, next_count = max(peak, resident), time.monotonic() + 1.0
+                if resident > limits.bytes:
+                    reason = "oom"
+            next_look = time.monotonic() + 0.1
         if now - begin > limits.seconds:
             reason = "timeout"
         if lab is not None and gone(lab):

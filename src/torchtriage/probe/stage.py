@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +25,7 @@ import torch
 from torchtriage.probe import compat, exceptions, flavours, intercept, keeper, switches, walk, wire
 from torchtriage.probe.intercept import Region
 from torchtriage.probe.perform import Call, record_end, roots_of
-from torchtriage.probe.trial import Job, StopTrial, Trial, make_references
+from torchtriage.probe.trial import Job, StopTrial, Trial, leave, make_references
 
 EARLY = 3
 """The first calls get a holder each, also where their signature is not new."""
@@ -57,6 +58,12 @@ class Stage:
         self.begin = 0.0
         self.inside = threading.local()
         self.main = threading.get_ident()
+        self.caller: int | None = None
+        """The thread whose calls are watched: the first that makes one."""
+        self.elsewhere = 0
+        """Calls that other threads made, and that were not looked at."""
+        self.rest: Callable[[], None] = leave
+        """What ends the eager run from a thread that has no way back to the program's end."""
         self.pid = os.getpid()
         self.holders: int = 0
         self.signatures: set[tuple[str, str]] = set()
@@ -69,8 +76,12 @@ class Stage:
             wire.send(self.control, message, *descriptors)
 
     def call(self, region: Region, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        foreign = threading.get_ident() != self.main or os.getpid() != self.pid
-        if foreign or getattr(self.inside, "value", False):
+        if os.getpid() != self.pid or getattr(self.inside, "value", False):
+            return region.function(*args, **kwargs)
+        if self.caller is None:
+            self.caller = threading.get_ident()
+        if threading.get_ident() != self.caller:
+            self.elsewhere += 1
             return region.function(*args, **kwargs)
         number, self.count = self.count, self.count + 1
         if number == 0:
@@ -86,6 +97,9 @@ class Stage:
             return self.become(number, self.plan.job, region, args, kwargs)
         if number >= self.plan.max_calls or time.monotonic() - self.begin > self.plan.max_seconds:
             self.send({"event": "enough", "call": number})
+            if threading.get_ident() != self.main:
+                send_end(self, None, None)
+                self.rest()
             raise Parked
         signature = signature_of(args, kwargs)
         fresh = (region.key, signature) not in self.signatures
@@ -148,7 +162,7 @@ class Stage:
         if self.control is not None:
             self.control.close()
             self.control = None
-        job = hold_call(ours)
+        job = hold_call(ours, compat.warm_up)
         random.setstate(drawn)  # Python seeds `random` anew in every forked child
         return job
 
@@ -162,7 +176,6 @@ class Stage:
     ) -> Any:
         """From here on this process is a trial (or makes the references of one call)."""
         self.pid = os.getpid()
-        self.main = threading.get_ident()
         if plain.get("kind") == "truth":
             folder = plain["folder"]
             make_references(
@@ -174,10 +187,11 @@ class Stage:
             leave()
         if plain.get("kind") == "trajectory":
             return self.follow(plain, region, args, kwargs)
-        if plain.get("kind") == "tree":
-            from torchtriage.probe import tree
+        if plain.get("kind") in ("tree", "operators"):
+            from torchtriage.probe import own_operators, tree
 
-            tree.write(region, plain["folder"], args, kwargs)
+            look = tree.write if plain["kind"] == "tree" else own_operators.write
+            look(region, plain["folder"], args, kwargs)
             leave()
         self.trial = Trial(Job.from_json(plain), number)
         try:
@@ -213,8 +227,11 @@ HARMLESS = ("TMonitor",)
 """Threads that nothing waits for: tqdm's monitor."""
 
 
-def hold_call(lab: socket.socket) -> dict[str, Any]:
-    """Wait for jobs. Returns only in a trial; the holder itself leaves when the lab does."""
+def hold_call(lab: socket.socket, warm_up: Callable[[], None]) -> dict[str, Any]:
+    """Wait for jobs. Returns only in a trial; the holder itself leaves when the lab does.
+
+    `warm_up` is run before the first job that may compile.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     warm = False
     while True:
@@ -223,7 +240,7 @@ def hold_call(lab: socket.socket) -> dict[str, Any]:
             leave()
         job, descriptors = message  # type: ignore[misc]
         if not warm and job.get("kind") != "truth":
-            compat.warm_up()
+            warm_up()
             warm = True
         connection = wire.from_descriptor(descriptors[0])
         if os.fork() == 0:
@@ -270,17 +287,6 @@ def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     return f"{';'.join(shown)}|grad={torch.is_grad_enabled()}"[:8000]
 
 
-def leave() -> None:
-    """End this process at once: no exit handlers of the program run in our forks."""
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except Exception:  # closed by the program
-        pass
-    finally:
-        os._exit(0)
-
-
 def run_program(stage: Stage, run: Any) -> None:
     """Run the loaded program to its end, in whatever role this process ends up in."""
     error: BaseException | None = None
@@ -318,7 +324,7 @@ def send_end(stage: Stage, exception: dict[str, Any] | None, status: Any) -> Non
     event = {"event": "end", "exception": exception, "calls": stage.count, "exit": status}
     configs = switches.changed_configs()
     more = {"configs": configs, "defaults": switches.defaults_of_changed(configs)}
-    stage.send({**event, "regions": region_list(), **more})
+    stage.send({**event, "regions": region_list(), "elsewhere": stage.elsewhere, **more})
 
 
 def region_list() -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ def run(request: dict[str, Any], control: socket.socket | None) -> None:
     if control is not None:
         start_judge(stage, control)
         guard_exit(stage)
+        stage.rest = functools.partial(rest, stage)
     intercept.set_dispatcher(stage)
     try:
         loaded = program.load(program.Target.from_json(request["target"]))
@@ -89,8 +90,9 @@ def rest(stage: Stage) -> None:
     """Wait until the lab is done: the holders die with this process."""
     if stage.control is None:
         sys.exit(1)
-    for name in ("SIGINT", "SIGTERM"):
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGINT", "SIGTERM"):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
     stage.control.settimeout(None)
     while wire.receive(stage.control) is not None:
         pass

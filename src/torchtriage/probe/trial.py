@@ -144,7 +144,7 @@ class Trial:
         number, self.number = self.number, self.number + 1
         stop = self.job.stop
         if stop is not None and number > stop:
-            raise StopTrial
+            self.end()
         self.last = (region, args, kwargs)
         self.depth.value = 1
         try:
@@ -207,7 +207,7 @@ class Trial:
         except BaseException as error:
             self.event("raised", call=number, exception=exceptions.describe(error))
             if last:
-                raise StopTrial from None
+                self.end()
             raise
         finally:
             self.call_seconds += time.perf_counter() - begin
@@ -221,8 +221,15 @@ class Trial:
                 self.step_seconds = step_time(function, call)
                 intercept.set_dispatcher(intercept.Eager())
                 self.eager_step_seconds = step_time(call.region.function, call)
-            raise StopTrial
+            self.end()
         return result
+
+    def end(self) -> None:
+        """End the trial here: by way of the program's end, or at once from a thread that does not lead there."""
+        if threading.current_thread() is threading.main_thread():
+            raise StopTrial from None
+        self.finish(StopTrial())
+        leave()
 
     def reference(self, number: int, call: Call, last: bool) -> str:
         """Folder of the eager references of a call, made here unless the eager run's own will do."""
@@ -290,6 +297,17 @@ class Trial:
             "repeated": self.observer.unrolled() if self.observer else None,
             "inductor": table.get("inductor", {}),
         }
+
+
+def leave() -> None:
+    """End this process at once: no exit handlers of the program run in our forks."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except Exception:  # closed by the program
+        pass
+    finally:
+        os._exit(0)
 
 
 def limited_by(limit: Limit) -> steps.StepLog | Nodes:

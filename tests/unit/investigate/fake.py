@@ -34,8 +34,13 @@ SAME, WRONG = Same(), Differs(differences=(Difference(0, "output", "value", "dif
 class FakeLab:
     """Answers every request with `answer(request)`; keeps what it was asked, a list of requests a question."""
 
-    def __init__(self, answer: Callable[[Request], Outcome], tree: Sequence[dict[str, Any]] = ()):
-        self.answer, self.tree = answer, list(tree)
+    def __init__(
+        self,
+        answer: Callable[[Request], Outcome],
+        tree: Sequence[dict[str, Any]] = (),
+        operators: Sequence[dict[str, Any]] = (),
+    ):
+        self.answer, self.tree, self.operators = answer, list(tree), list(operators)
         self.asked: list[list[Request]] = []
 
     def run(self, requests: Sequence[Request]) -> list[Outcome]:
@@ -45,6 +50,9 @@ class FakeLab:
 
     def call_tree(self, call: int) -> list[dict[str, Any]]:
         return self.tree
+
+    def own_operators(self, call: int) -> list[dict[str, Any]]:
+        return self.operators
 
     @property
     def requests(self) -> list[Request]:

@@ -173,3 +173,23 @@ def test_breaks_are_judged_by_dynamo_s_hints(hints: tuple[str, ...], kind: str) 
     verdict = of_counts(counted(breaks=[broken]), words=("graph-break",), backend="eager")
     assert (verdict.kind, verdict.source) == (kind, f"{SITE}/gb0059.html")
     assert verdict.explanation == "Dynamo does not trace this: it breaks"
+
+
+BROKEN = {
+    "operator": "mine.incr.default", "what": "changes its argument x in place, which its schema does not say",
+    "file": "net.py", "line": 7, "code": "y = incr(x)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("outcome", [wrong(), raised(), Killed(signal="SIGSEGV")])
+def test_an_operator_that_does_not_do_what_it_says_is_the_program_s_fault(outcome: Outcome) -> None:
+    verdict = classify(FakeLab(lambda request: outcome, operators=[BROKEN]), facts(), suspect(outcome), {})
+    assert verdict.kind == "user-error"
+    assert "mine.incr.default is not torch's, and changes its argument x in place" in verdict.explanation
+    assert verdict.culprit is not None
+    assert (verdict.culprit.operator, verdict.culprit.line) == ("mine.incr.default", 7)
+
+
+def test_operators_are_not_asked_about_where_something_else_explains_it() -> None:
+    lab = FakeLab(lambda request: SAME, operators=[BROKEN])
+    assert classify(lab, facts(), suspect(wrong("value", noise=True), noise=True), {}).kind == "noise"
