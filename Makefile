@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 WORKERS ?= 2
 
 .NOTPARALLEL:
-.PHONY: venv test lint unit e2e demo bench
+.PHONY: venv test lint unit e2e demo bench rerun-acceptance
 
 venv: $(STAMP)
 
@@ -36,6 +36,10 @@ e2e: venv
 # Exit status 1 says that a symptom was found, which is what the example is for.
 demo: venv
 	$(BIN)/torchtriage diagnose examples/rescale.py || test $$? -eq 1
+
+# Fork mode and rerun mode give the same verdict on every known case. Takes about half an hour.
+rerun-acceptance: venv
+	RERUN_CASES=all $(BIN)/python -m pytest -m cases -k anew -n $(WORKERS)
 
 bench: venv
 	$(BIN)/python benchmarks/run.py

@@ -8,18 +8,23 @@ from typing import Any
 
 
 def pasted(source: str, lines: Sequence[str]) -> str:
-    """`source` with a workaround: arguments go to each torch.compile, other lines below the last definition."""
+    """`source` with a workaround: arguments go to torch.compile, other lines below the last definition.
+
+    `torch.compile(..., dynamic=True)` is meant for each torch.compile, `torch.compile(f, ..., disable=True)` for f's.
+    """
     arguments: dict[str, Any] = {}
+    only = ""
     rest = []
     for line in lines:
-        if line.startswith("torch.compile(..."):
+        if line.startswith("torch.compile("):
             call = ast.parse(line.replace("..., ", "")).body[0].value  # type: ignore[attr-defined]
             arguments = {k.arg: k.value for k in call.keywords}
+            only = ast.unparse(call.args[0]) if call.args else ""
         else:
             rest.append(line)
     tree = ast.parse(source)
     if arguments:
-        tree = ast.fix_missing_locations(Arguments(arguments).visit(tree))
+        tree = ast.fix_missing_locations(Arguments(arguments, only).visit(tree))
     switches = [line for line in rest if "torch.compiler.disable" not in line]
     disables = [line for line in rest if "torch.compiler.disable" in line]
     body: list[ast.stmt] = list(tree.body)
@@ -45,19 +50,27 @@ def defines(node: ast.stmt) -> bool:
 class Arguments(ast.NodeTransformer):
     """Sets keyword arguments of torch.compile, as a call, a decorator or a method of a module."""
 
-    def __init__(self, arguments: dict[str, ast.expr]):
-        self.arguments = arguments
+    def __init__(self, arguments: dict[str, ast.expr], only: str):
+        self.arguments, self.only = arguments, only.rpartition(".")[2]
+        self.decorating = ""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
+        compiled = self.decorating or "".join(ast.unparse(a) for a in node.args[:1]).rpartition(".")[2]
+        if self.only not in ("", compiled):
+            return node
         if isinstance(node.func, ast.Attribute) and node.func.attr == "compile":
             kept = [k for k in node.keywords if k.arg not in self.arguments]
             node.keywords = kept + [ast.keyword(name, value) for name, value in self.arguments.items()]
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.decorator_list = [self.decorator(d) for d in node.decorator_list]
+        self.decorating = node.name
+        node.decorator_list = [self.visit(self.decorator(d)) for d in node.decorator_list]
+        self.decorating = ""
+        decorators, node.decorator_list = node.decorator_list, []
         self.generic_visit(node)
+        node.decorator_list = decorators
         return node
 
     def decorator(self, node: ast.expr) -> ast.expr:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +22,16 @@ class Function:
     line: int
 
 
-def search(lab: Asks, base: Request, call: int, acceptable: Any = healthy) -> Function | None:
+def search(
+    lab: Asks, base: Request, call: int, acceptable: Any = healthy, regions: Collection[str] = ()
+) -> Function | None:
     """Walk down the call tree of the failing call, as long as disabling one function heals.
+
+    `regions` are the qualified names of functions that are themselves handed to torch.compile.
 
     None when not even disabling a function called by the region heals.
     """
-    tree = lab.call_tree(call)
+    tree = [spelled(row, regions) for row in lab.call_tree(call)]
     places = {row["name"]: Function(row["name"], row["file"], row["line"]) for row in tree}
     level = roots(tree)
     found: Function | None = None
@@ -42,6 +46,12 @@ def search(lab: Asks, base: Request, call: int, acceptable: Any = healthy) -> Fu
         found = places[deepest(healing, tree)]
         level = children(tree, found.name)
     return found
+
+
+def spelled(row: Mapping[str, Any], regions: Collection[str]) -> dict[str, Any]:
+    """A row of the call tree, with the functions that are regions marked as such."""
+    marked = {n: n + "|region" if n.partition(":")[2] in regions else n for n in (row["name"], row["parent"])}
+    return {**row, "name": marked[row["name"]], "parent": marked[row["parent"]]}
 
 
 def roots(tree: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -62,7 +62,7 @@ def find(
     candidates += of_settings(facts, suspect, words)
     if guilty is not None:
         candidates += of_operator(guilty)
-    candidates += of_functions(lab, suspect, short)
+    candidates += of_functions(lab, facts, suspect, short)
     candidates += of_backends(suspect, words)
     return verify(lab, facts, suspect, base, short, candidates)
 
@@ -130,11 +130,12 @@ def of_operator(guilty: Guilty) -> list[Candidate]:
     return [Candidate(Variant(eager_operators=(name,)), f"{name} runs its eager kernel", 3)]
 
 
-def of_functions(lab: Asks, suspect: Suspect, short: Request) -> list[Candidate]:
+def of_functions(lab: Asks, facts: Facts, suspect: Suspect, short: Request) -> list[Candidate]:
     """The smallest function to keep out of the compiler."""
     call = short.stop if short.stop is not None else (short.start or 0)
     acceptable = good_for(suspect)
-    found = disable.search(lab, short, call, acceptable)
+    regions = {str(r["name"]) for r in facts.regions if r.get("function")}
+    found = disable.search(lab, short, call, acceptable, regions)
     if found is None:
         return []
     why = f"{found.name.rpartition(':')[2].partition('|')[0]} runs in eager mode"

@@ -42,7 +42,10 @@ class Variant:
     fullgraph: bool | Literal["own"] = OWN
     switches: tuple[Switch, ...] = ()
     disabled: tuple[str, ...] = ()
-    """Functions to wrap in `torch.compiler.disable`, as `module:qualified.name`, with `|staticmethod` and the like."""
+    """Functions to wrap in `torch.compiler.disable`, as `module:qualified.name`, with `|staticmethod` and the like.
+
+    A function that is itself handed to torch.compile (`|region`) would be unwrapped again: it is not compiled instead.
+    """
     eager_operators: tuple[str, ...] = ()
     """ATen overloads that Inductor sends to their eager kernel, as `aten.ldexp.Tensor`."""
     limit: Limit | None = None
@@ -103,6 +106,8 @@ def disable_line(name: str) -> str:
     module, _, rest = name.partition(":")
     qualified, _, kind = rest.partition("|")
     dotted = qualified if module == "__main__" else f"{module}.{qualified}"
+    if kind == "region":
+        return f"torch.compile({qualified}, ..., disable=True)"
     if kind == "staticmethod":
         return f"{dotted} = staticmethod(torch.compiler.disable({dotted}))"
     if kind == "classmethod":

@@ -7,6 +7,7 @@ the trial, which goes on with the program from that very call.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import multiprocessing
 import os
 import random
@@ -338,6 +339,7 @@ def region_list() -> list[dict[str, Any]]:
                 "name": region.name,
                 "file": region.file,
                 "line": region.line,
+                "function": inspect.isfunction(compat.original_function(region.function)),
                 "settings": region.settings.text(),
                 "dynamic": region.settings.dynamic,
                 "backend": backend

@@ -106,7 +106,8 @@ class Trial:
             switches.send_to_eager(operator)
         for name in variant.disabled:
             disable(name)
-        self.disabled_regions = {name.partition(":")[2].partition("|")[0] for name in variant.disabled}
+        parts = [name.partition(":")[2].partition("|") for name in variant.disabled]
+        self.disabled_regions = {name for name, _, kind in parts if kind == "region"}
         if variant.limit is not None:
             self.limits.append(limited_by(variant.limit))
         compat.watch_compiles(self.compile_began, self.compile_ended)
@@ -366,9 +367,14 @@ def step_time(function: Callable[..., Any], call: Call, seconds: float = 0.4) ->
 
 
 def disable(name: str) -> None:
-    """Wrap `module:qualified.name` in torch.compiler.disable, just as the line that is printed for it does."""
+    """Wrap `module:qualified.name` in torch.compiler.disable, just as the line that is printed for it does.
+
+    A region is not wrapped: it is not compiled.
+    """
     module_name, _, rest = name.partition(":")
     qualified, _, kind = rest.partition("|")
+    if kind == "region":
+        return
     owner: Any = sys.modules[module_name]
     *parents, last = qualified.split(".")
     for parent in parents:
