@@ -292,9 +292,14 @@ class Nursery:
         """Run the program for one job, under its own keeper, and wait for how it ended."""
         ours, theirs = wire.pair()
         message = {"file": str(job_file), **{k: job[k] for k in ("kind", "seconds", "bytes") if k in job}}
-        with self.lock:
-            wire.send(self.control, message, theirs.fileno())
-        theirs.close()
+        try:
+            with self.lock:
+                wire.send(self.control, message, theirs.fileno())
+        except OSError:
+            ours.close()
+            return {"reason": "the process that trials are forked from died"}
+        finally:
+            theirs.close()
         return waiting.wait(ours)
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 from torchtriage.lab.journal import Journal
 from torchtriage.lab.local import LocalLab
 from torchtriage.lab.request import Request
-from torchtriage.lab.stage import Survey
+from torchtriage.lab.stage import Nursery, Survey, Waiting
 from torchtriage.model.outcome import Difference, Differs, Inconclusive, Outcome, Raised, Same
 
 WRONG_GRADIENT = Differs(differences=(Difference(0, "grad[x]", "grad", "differs"),))
@@ -61,3 +61,16 @@ def test_a_program_that_could_not_start_is_started_again_next_time(
     lab.stage = lambda: pytest.fail("it is known by now")  # type: ignore[method-assign]
     assert lab.survey().ended
     journal.close()
+
+
+@pytest.mark.parametrize("when", ["before it is asked", "at the first job"])
+def test_a_nursery_that_dies_ends_its_trials(when: str, tmp_path: Path) -> None:
+    """Started with a program that is no Python at all, or one that leaves at once."""
+    nursery = Nursery(
+        {"PATH": "/usr/bin:/bin"}, "/bin/true" if when.startswith("before") else "/bin/cat", True
+    )
+    if when.startswith("before"):
+        nursery.process.wait()
+    ended = nursery.trial(tmp_path / "job.json", {"seconds": 5.0}, Waiting())
+    assert "died" in ended["reason"]
+    nursery.close()
