@@ -66,6 +66,8 @@ class Settings:
     python: str = ""
     fresh: bool = False
     verdict_only: bool = False
+    budget: float = 600.0
+    """Seconds from the start after which searches for causes and workarounds stop."""
 
 
 def run(
@@ -93,7 +95,10 @@ def run(
         with LocalLab(dict(target), folder, journal, chosen, progress, live) as lab:
             survey = survey_of(lab, note)
             facts, program = facts_of(lab, survey), program_of(lab, survey)
-            diagnosis = investigate(lab, facts, program, note, settings.verdict_only)
+            diagnosis = investigate(
+                lab, facts, program, note, settings.verdict_only,
+                enough=lambda: time.monotonic() - begin > settings.budget,
+            )  # fmt: skip
         diagnosis = dataclasses.replace(
             diagnosis,
             remarks=(*diagnosis.remarks, *remarks_of(survey)),

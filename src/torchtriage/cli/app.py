@@ -65,6 +65,9 @@ def diagnose(
     trial_memory: Annotated[float, typer.Option(help="GiB that one trial may take. 0: a fair share.")] = 0.0,
     isolation: Annotated[str, typer.Option(help="How trials start: fork, rerun, or auto.")] = "auto",
     max_calls: Annotated[int, typer.Option(help="Calls of compiled regions to watch.")] = 64,
+    budget: Annotated[
+        float, typer.Option(help="Seconds after which searches for causes and workarounds stop.")
+    ] = 600.0,
     runs: Annotated[str, typer.Option(help="Folder for run folders.")] = "runs",
     python: Annotated[str, typer.Option(help="Interpreter to run the program with.")] = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Do not go on with an unfinished run.")] = False,
@@ -91,6 +94,7 @@ def diagnose(
             "trial_memory": int(trial_memory * (1 << 30)),
             "isolation": isolation,
             "max_calls": max_calls,
+            "budget": budget,
             "runs": runs,
             "python": python,
             "fresh": fresh,

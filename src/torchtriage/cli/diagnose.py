@@ -52,6 +52,8 @@ def check(settings: dict[str, Any]) -> None:
         raise UsageError("--isolation is one of auto, fork, rerun")
     if settings["jobs"] < 0 or settings["trial_timeout"] <= 0 or settings["max_calls"] < 1:
         raise UsageError("--jobs, --trial-timeout and --max-calls must be positive")
+    if settings["budget"] < 0:
+        raise UsageError("--budget must not be negative")
     if settings["trial_memory"] < 0:
         raise UsageError("--trial-memory must not be negative")
     python = settings["python"]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torchtriage.investigate import documented
 from torchtriage.investigate.ablation import bad
 from torchtriage.investigate.facts import Asks, Facts, call_of, healthy, of_user
+from torchtriage.investigate.search import minimal_set
 from torchtriage.investigate.symptom import Suspect
 from torchtriage.lab.request import Request
 from torchtriage.model.diagnosis import Culprit, Kind
@@ -137,15 +138,35 @@ def of_counts(facts: Facts, suspect: Suspect, words: Mapping[str, Mapping[str, s
 def of_difference(lab: Asks, suspect: Suspect, outcome: Differs) -> Verdict:
     """A wrong value is by design only if a documented switch was run and took it away."""
     earlier = any(d.call > 0 for d in outcome.differences)
-    rows = documented.candidates(outcome.measures.rng_used, earlier)
+    gradient = any(d.aspect == "grad" and not d.noise for d in outcome.differences)
+    rows = documented.candidates(outcome.measures.rng_used, earlier, gradient)
     answers = lab.run([healing(suspect.request, row.switches) for row in rows])
-    for row, answer in zip(rows, answers, strict=True):
-        if healthy(answer):
-            return Verdict(
-                "by-design", row.explanation, row.source, row.switches, (row.needs,) if row.needs else ()
-            )
+    healed: list[tuple[documented.Documented, ...]] = [
+        (row,) for row, answer in zip(rows, answers, strict=True) if healthy(answer)
+    ]
+    if not healed and len(rows) > 1:  # several documented differences can come together
+        found = minimal_set(
+            rows, lambda sets: [healthy(o) for o in lab.run([together(suspect.request, s) for s in sets])]
+        )
+        healed = [found] if found else []
+    if healed:
+        return by_design(healed[0])
     remarks = random_remarks(rows, answers, outcome)
     return Verdict("bug", remarks=remarks)
+
+
+def by_design(rows: Sequence[documented.Documented]) -> Verdict:
+    return Verdict(
+        "by-design",
+        "; ".join(row.explanation for row in rows),
+        rows[0].source,
+        tuple(switch for row in rows for switch in row.switches),
+        tuple(row.needs for row in rows if row.needs),
+    )
+
+
+def together(base: Request, rows: Sequence[documented.Documented]) -> Request:
+    return healing(base, [switch for row in rows for switch in row.switches])
 
 
 def random_remarks(

@@ -16,7 +16,17 @@ from torchtriage.investigate import (
     symptom,
     workarounds,
 )
-from torchtriage.investigate.facts import Asks, Facts, Own, call_of, failing, healthy, of_user, words_of
+from torchtriage.investigate.facts import (
+    Asks,
+    Budget,
+    Facts,
+    Own,
+    call_of,
+    failing,
+    healthy,
+    of_user,
+    words_of,
+)
 from torchtriage.investigate.symptom import Seen, Suspect
 from torchtriage.lab.request import Request
 from torchtriage.model.diagnosis import Cell, Culprit, Diagnosis, Program, Symptom
@@ -28,11 +38,17 @@ Note = Callable[[str], None]
 
 
 def diagnose(
-    lab: Asks, facts: Facts, program: Program, note: Note = lambda text: None, verdict_only: bool = False
+    lab: Asks,
+    facts: Facts,
+    program: Program,
+    note: Note = lambda text: None,
+    verdict_only: bool = False,
+    enough: Callable[[], bool] = lambda: False,
 ) -> Diagnosis:
     """Everything that trials can say about the program. `note` is told what is being asked.
 
-    With `verdict_only`, the search inside the layer and the workarounds are left out.
+    With `verdict_only`, the search inside the layer and the workarounds are left out. Once `enough` says so, searches
+    stop where they are; the verdict is always finished.
     """
     note("the program as it is")
     own = run_own(lab, facts)
@@ -60,7 +76,7 @@ def diagnose(
     return (
         judged
         if verdict_only or verdict.kind == "noise"
-        else explain(lab, facts, seen, suspect, judged, verdict, note)
+        else explain(Budget(lab, enough), facts, seen, suspect, judged, verdict, note)
     )
 
 
@@ -168,7 +184,7 @@ def judge(
 
 
 def explain(
-    lab: Asks,
+    search: Budget,
     facts: Facts,
     seen: Seen,
     suspect: Suspect,
@@ -178,23 +194,32 @@ def explain(
 ) -> Diagnosis:
     """What the failure needs, what inside the layer is at fault, and what makes it go away."""
     note("what the failure needs")
-    found = needs.find(lab, facts, suspect)
-    inside, modes = below.Below(), {}
+    found = needs.find(search.lab, facts, suspect)
+    inside = below.Below()
+    modes: dict[str, Cell] = {}
     if not suspect.counts and not (verdict.kind != "bug" and is_named(suspect, verdict)):
         note("below the layer")
-        inside = below.search(lab, facts, suspect, found)
+        inside = search.attempt(lambda: below.search(search, facts, suspect, found), inside)
     if verdict.kind == "bug" and not suspect.counts and not suspect.slow:
-        modes = run_modes(lab, facts, suspect, found.short, seen)
+        modes = search.attempt(lambda: run_modes(search, facts, suspect, found.short, seen), modes)
     note("workarounds")
     fixes = workarounds.find(
-        lab, facts, suspect, seen.words, found.short, inside.step, verdict.switches, verdict.culprit is None
+        search,
+        facts,
+        suspect,
+        seen.words,
+        found.short,
+        inside.step,
+        verdict.switches,
+        verdict.culprit is None,
     )
+    stopped = ("the searches for causes and workarounds were stopped for time",) if search.exceeded else ()
     return dataclasses.replace(
         judged,
         modes=modes,
         needs=tuple(dict.fromkeys((*found.words, *verdict.needs))),
         remarks=tuple(
-            dict.fromkeys((*matrix_remarks(seen.words, suspect), *found.remarks, *verdict.remarks))
+            dict.fromkeys((*matrix_remarks(seen.words, suspect), *found.remarks, *verdict.remarks, *stopped))
         ),
         culprit=verdict.culprit or placed(facts, suspect, below.culprit(inside) or culprit_of(suspect)),
         workarounds=fixes.workarounds,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchtriage.investigate.facts import Asks, healthy
+from torchtriage.investigate.facts import Asks, OutOfTime, healthy
 from torchtriage.lab.request import Request
 
 MOST_CHILDREN = 16
@@ -23,15 +23,22 @@ class Function:
 
 
 def search(
-    lab: Asks, base: Request, call: int, acceptable: Any = healthy, regions: Collection[str] = ()
+    lab: Asks,
+    base: Request,
+    call: int,
+    acceptable: Any = healthy,
+    regions: Collection[str] = (),
+    working: bool = False,
 ) -> Function | None:
     """Walk down the call tree of the failing call, as long as disabling one function heals.
 
+    With `working`, functions below which no operator of torch's runs are left out: only tracing them can be at fault.
     `regions` are the qualified names of functions that are themselves handed to torch.compile.
 
     None when not even disabling a function called by the region heals.
     """
-    tree = [spelled(row, regions) for row in lab.call_tree(call)]
+    rows = [row for row in lab.call_tree(call) if row.get("works", True) or not working]
+    tree = [spelled(row, regions) for row in rows]
     places = {row["name"]: Function(row["name"], row["file"], row["line"]) for row in tree}
     level = roots(tree)
     found: Function | None = None
@@ -39,7 +46,10 @@ def search(
     while level:
         level = [name for name in level if name not in visited][:MOST_CHILDREN]
         visited |= set(level)
-        outcomes = lab.run([without(base, (name,)) for name in level])
+        try:
+            outcomes = lab.run([without(base, (name,)) for name in level])
+        except OutOfTime:
+            break
         healing = [name for name, outcome in zip(level, outcomes, strict=True) if acceptable(outcome)]
         if not healing:
             break

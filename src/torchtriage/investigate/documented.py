@@ -34,6 +34,7 @@ class Documented:
     source: str
     needs_rng: bool = False
     needs_earlier_call: bool = False
+    needs_gradient: bool = False
     needs: str = ""
 
 
@@ -93,6 +94,15 @@ SWITCHES = (
         needs_earlier_call=True,
         needs="hook",
     ),
+    Documented(
+        "autocast-in-backward",
+        (("torch._functorch.config.backward_pass_autocast", "off"),),
+        "a compiled backward runs under the autocast of its forward; with backward_pass_autocast = 'off' it runs as in "
+        "eager mode outside of autocast",
+        "https://github.com/pytorch/pytorch/blob/v2.13.0/torch/_functorch/config.py",
+        needs_gradient=True,
+        needs="autocast",
+    ),
 )
 
 #: Classes by which Dynamo says that the program asked for something that cannot be.
@@ -134,10 +144,14 @@ def more_than_eager(exception: ExceptionInfo) -> bool:
     return "NotImplementedError" in exception.bases or "not implemented for" in exception.message
 
 
-def candidates(rng_used: bool, earlier: bool) -> list[Documented]:
+def candidates(rng_used: bool, earlier: bool, gradient: bool) -> list[Documented]:
     """The rows that can apply to a wrong value."""
     return [
-        row for row in SWITCHES if (not row.needs_rng or rng_used) and (not row.needs_earlier_call or earlier)
+        row
+        for row in SWITCHES
+        if (not row.needs_rng or rng_used)
+        and (not row.needs_earlier_call or earlier)
+        and (not row.needs_gradient or gradient)
     ]
 
 

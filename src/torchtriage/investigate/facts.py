@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from torchtriage.model.outcome import (
     Differs,
@@ -17,6 +17,7 @@ from torchtriage.model.outcome import (
     aspects,
 )
 
+T = TypeVar("T")
 RECOMPILES_ALLOWED = 2
 """Automatic dynamic shapes need one recompilation, sometimes two; from the third on it is a symptom."""
 
@@ -29,6 +30,39 @@ class Asks(Protocol):
     def call_tree(self, call: int) -> list[dict[str, Any]]: ...
 
     def own_operators(self, call: int) -> list[dict[str, Any]]: ...
+
+
+class OutOfTime(Exception):
+    """The time for searches is used up."""
+
+
+@dataclass
+class Budget:
+    """A lab for searches: it answers until their time is up."""
+
+    lab: Asks
+    enough: Callable[[], bool] = lambda: False
+    exceeded: bool = False
+
+    def run(self, requests: Sequence[Any]) -> list[Outcome]:
+        """Raises OutOfTime when the time is up."""
+        if self.enough():
+            self.exceeded = True
+            raise OutOfTime
+        return self.lab.run(requests)
+
+    def call_tree(self, call: int) -> list[dict[str, Any]]:
+        return self.lab.call_tree(call)
+
+    def own_operators(self, call: int) -> list[dict[str, Any]]:
+        return self.lab.own_operators(call)
+
+    def attempt(self, search: Callable[[], T], otherwise: T) -> T:
+        """What `search` finds, or `otherwise` when its time is up."""
+        try:
+            return search()
+        except OutOfTime:
+            return otherwise
 
 
 @dataclass(frozen=True)

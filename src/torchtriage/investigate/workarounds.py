@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchtriage.investigate import ablation, disable, switches
-from torchtriage.investigate.facts import RECOMPILES_ALLOWED, Asks, Facts, healthy, noisy, of_user
+from torchtriage.investigate.facts import RECOMPILES_ALLOWED, Asks, Budget, Facts, healthy, noisy, of_user
 from torchtriage.investigate.steps import Guilty
 from torchtriage.investigate.symptom import Suspect, setting, slow_compile
 from torchtriage.lab.request import Request
@@ -54,15 +54,17 @@ def find(
         if suspect.own_fails
         else suspect.request
     )
+    search = lab if isinstance(lab, Budget) else Budget(lab)
+    lab = search.lab
     candidates = of_documented(documented)
     if compilers_fault:
-        candidates += of_switches(lab, facts, suspect, short, documented)
+        candidates += search.attempt(lambda: of_switches(search, facts, suspect, short, documented), [])
     if documented:
         return verify(lab, facts, suspect, base, short, candidates)
     candidates += of_settings(facts, suspect, words)
     if guilty is not None:
         candidates += of_operator(guilty)
-    candidates += of_functions(lab, facts, suspect, short)
+    candidates += search.attempt(lambda: of_functions(search, facts, suspect, short), [])
     candidates += of_backends(suspect, words)
     return verify(lab, facts, suspect, base, short, candidates)
 
@@ -135,7 +137,8 @@ def of_functions(lab: Asks, facts: Facts, suspect: Suspect, short: Request) -> l
     call = short.stop if short.stop is not None else (short.start or 0)
     acceptable = good_for(suspect)
     regions = {str(r["name"]) for r in facts.regions if r.get("function")}
-    found = disable.search(lab, short, call, acceptable, regions)
+    below_dynamo = suspect.backend not in (None, "eager") and not suspect.counts
+    found = disable.search(lab, short, call, acceptable, regions, below_dynamo)
     if found is None:
         return []
     why = f"{found.name.rpartition(':')[2].partition('|')[0]} runs in eager mode"

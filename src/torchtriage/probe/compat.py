@@ -65,6 +65,15 @@ def unwatched() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def outside_autocast() -> Iterator[None]:
+    """Autocast is off, for the CPU and for a GPU."""
+    with torch.autocast("cpu", enabled=False), contextlib.ExitStack() as stack:
+        if torch.cuda.is_available():
+            stack.enter_context(torch.autocast("cuda", enabled=False))
+        yield
+
+
 def synchronize() -> None:
     """Wait for the GPU, where the program uses one: what a call queued belongs to the call."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():

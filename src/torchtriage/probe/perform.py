@@ -107,7 +107,8 @@ class Call:
             return False
         start = time.perf_counter()
         try:
-            leaves = capture.gradients(result, self.before, self.versions, self.above)
+            with compat.outside_autocast():  # as torch advises; a call is often made inside of it
+                leaves = capture.gradients(result, self.before, self.versions, self.above)
             record: dict[str, Any] = {"status": "returned", "leaves": leaves}
         except Exception as error:
             record = {"status": "raised", "exception": exceptions.describe(error), "leaves": []}

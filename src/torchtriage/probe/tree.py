@@ -8,6 +8,8 @@ import sys
 import types
 from typing import Any
 
+import torch
+
 from torchtriage.probe import compat
 from torchtriage.probe.intercept import Region
 
@@ -38,8 +40,10 @@ class Recorder:
         self.known: dict[types.CodeType, str | None] = {}
         self.edges: dict[tuple[str, str], int] = {}
         self.places: dict[str, tuple[str, int]] = {}
+        self.works: set[str] = set()
+        """Functions below which an operator of torch's runs."""
 
-    def __call__(self, frame: types.FrameType, event: str, _arg: Any) -> None:
+    def __call__(self, frame: types.FrameType, event: str, arg: Any) -> None:
         if event == "call":
             name = self.name_of(frame)
             parent = self.current()
@@ -47,6 +51,9 @@ class Recorder:
                 edge = (parent, name)
                 self.edges[edge] = self.edges.get(edge, 0) + 1
             self.stack.append((frame, len(self.stack)))
+        elif event == "c_call":
+            if of_torch(arg):
+                self.works.update(self.known.get(f.f_code) or "" for f, _ in self.stack)
         elif event == "return" and self.stack and self.stack[-1][0] is frame:
             self.stack.pop()
 
@@ -74,9 +81,18 @@ class Recorder:
                 "count": count,
                 "file": self.places[name][0],
                 "line": self.places[name][1],
+                "works": name in self.works,
             }
             for (parent, name), count in self.edges.items()
         ]
+
+
+def of_torch(function: Any) -> bool:
+    """Whether a builtin is an operator of torch's: a function of its C modules, or a method of a tensor."""
+    owner = getattr(function, "__self__", None)
+    return isinstance(owner, torch.Tensor) or str(getattr(function, "__module__", "") or "").startswith(
+        "torch"
+    )
 
 
 def resolve(frame: types.FrameType) -> str | None:

@@ -193,3 +193,27 @@ def test_an_operator_that_does_not_do_what_it_says_is_the_program_s_fault(outcom
 def test_operators_are_not_asked_about_where_something_else_explains_it() -> None:
     lab = FakeLab(lambda request: SAME, operators=[BROKEN])
     assert classify(lab, facts(), suspect(wrong("value", noise=True), noise=True), {}).kind == "noise"
+
+
+def test_documented_differences_that_come_together_are_by_design() -> None:
+    """Dropout's random numbers, and a backward under autocast: each switch alone leaves the other's difference."""
+
+    def answer(request: Any) -> Outcome:
+        both = switched(request, "fallback_random") and switched(request, "backward_pass_autocast") == "off"
+        return SAME if both else wrong("value", "grad", measures=Measures(rng_used=True))
+
+    found = wrong("value", "grad", measures=Measures(rng_used=True))
+    verdict = judged(found, answer)
+    assert verdict.kind == "by-design"
+    assert set(verdict.needs) == {"rng", "autocast"}
+    assert dict(verdict.switches) == {
+        "torch._inductor.config.fallback_random": True, "torch._functorch.config.backward_pass_autocast": "off",
+    }  # fmt: skip
+
+
+def test_autocast_in_the_backward_is_asked_about_where_gradients_differ() -> None:
+    lab = FakeLab(lambda request: SAME if switched(request, "backward_pass_autocast") else wrong("grad"))
+    assert classify(lab, facts(), suspect(wrong("grad")), {}).kind == "by-design"
+    lab = FakeLab(lambda request: wrong("value"))
+    classify(lab, facts(), suspect(wrong("value")), {})
+    assert not any(switched(request, "backward_pass_autocast") for request in lab.requests)

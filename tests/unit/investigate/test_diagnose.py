@@ -283,3 +283,18 @@ def test_a_symptom_is_told_although_a_cell_could_not_be_run() -> None:
     found = run(answer)
     assert (found.kind, found.first_failing_layer) == ("bug", "inductor")
     assert words(found)["aot_eager"]["None"] == "inconclusive"
+
+
+def test_when_the_time_is_up_the_verdict_is_finished_and_the_searches_are_not() -> None:
+    lab = FakeLab(bad_lowering, NET)
+    found = diagnose(lab, facts(), PROGRAM, enough=lambda: True)
+    assert (found.kind, found.first_failing_layer) == ("bug", "inductor")
+    assert "the searches for causes and workarounds were stopped for time" in found.remarks
+    assert found.culprit is None
+    assert [w.change for w in found.workarounds] == [
+        "torch.compile(..., backend='aot_eager_decomp_partition')"
+    ]
+
+
+def test_without_a_limit_nothing_is_said_about_time() -> None:
+    assert not any("for time" in remark for remark in run(bad_lowering, NET).remarks)

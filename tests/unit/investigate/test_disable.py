@@ -6,6 +6,7 @@ from typing import Any
 
 from torchtriage.investigate import disable
 from torchtriage.investigate.disable import Function
+from torchtriage.investigate.facts import Budget
 from torchtriage.lab.request import Request
 from torchtriage.model.outcome import Outcome
 
@@ -88,3 +89,25 @@ def test_siblings_are_asked_together() -> None:
         ["net:Net.forward"],
         ["net:Stem.forward", "net:Block.forward"],
     ]
+
+
+def test_below_dynamo_functions_that_run_no_operator_are_not_asked() -> None:
+    rows = [{**row, "works": not row["name"].endswith("Stem.forward")} for row in NET]
+    lab = FakeLab(healed_by("net:Net.forward"), rows)  # type: ignore[arg-type]
+    assert disable.search(lab, Request(stop=0), 0, working=True) is not None
+    assert not any("net:Stem.forward" in request.variant.disabled for request in lab.requests)
+
+
+def test_a_function_that_is_a_region_is_not_compiled_rather_than_wrapped() -> None:
+    edges = tree(("", "net:step"), ("net:step", "net:softmax"))
+    lab = FakeLab(healed_by("net:step|region"), edges)  # type: ignore[arg-type]
+    found = disable.search(lab, Request(stop=0), 0, regions={"step"})
+    assert found == Function("net:step|region", "net.py", 7)
+
+
+def test_when_the_time_is_up_what_was_found_so_far_counts() -> None:
+    lab = FakeLab(healed_by("net:Net.forward", "net:Block.forward"), NET)  # type: ignore[arg-type]
+    budget = Budget(lab, lambda: len(lab.asked) > 0)
+    found = disable.search(budget, Request(stop=0), 0)
+    assert found == Function("net:Net.forward", "net.py", 7)
+    assert budget.exceeded

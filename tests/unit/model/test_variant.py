@@ -92,3 +92,8 @@ def test_switches_come_before_functions_and_operators_before_settings() -> None:
         "torch._inductor.lowering.make_fallback(torch.ops.aten.ldexp.Tensor, warn=False, override_decomp=True)"
     )
     assert settings_of_compile == "torch.compile(..., backend='eager')"
+
+
+def test_a_region_is_not_compiled_since_torch_compile_unwraps_what_is_disabled() -> None:
+    line = "torch.compile(rescale, ..., disable=True)"
+    assert Variant(disabled=("__main__:rescale|region",)).lines() == [line]

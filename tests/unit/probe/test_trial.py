@@ -86,6 +86,27 @@ def test_each_function_is_named_with_the_one_that_calls_it(net: Any, tmp_path: P
     ]
 
 
+def test_functions_below_which_an_operator_runs_are_marked(tmp_path: Path) -> None:
+    module = types.ModuleType("worker")
+    exec(
+        "def label(x): return str(type(x))\ndef work(x): return x.add(1)\ndef both(x): return work(x), label(x)",
+        vars(module),
+    )
+    for function in vars(module).values():
+        if isinstance(function, types.FunctionType):
+            function.__module__ = "worker"
+    vars(module)["__name__"] = "worker"
+    sys.modules["worker"] = module
+    try:
+        tree.write(Region(module.both, Settings(), module.both), str(tmp_path), (torch.ones(1),), {})
+    finally:
+        del sys.modules["worker"]
+    rows = json.loads((tmp_path / "tree.json").read_text())
+    assert {row["name"]: row["works"] for row in rows} == {
+        "worker:both": True, "worker:work": True, "worker:label": False,
+    }  # fmt: skip
+
+
 def test_a_call_that_raises_has_its_tree_up_to_there(net: Any, tmp_path: Path) -> None:
     assert [name for _, name, _ in tree_of(net.helper, tmp_path, None)] == [
         "users_net:helper",
