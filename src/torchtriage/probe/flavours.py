@@ -1,7 +1,7 @@
 """Ways of running the same call in eager mode that say what a difference means.
 
 `again` repeats it, `float64` runs it in high precision, `ulp1`.. nudge every floating input by a unit in the last
-place. Each is run in a process of its own, so it may change the program's state as it likes.
+place, and so every result of an operator in half precision: its rounding is what counts there. Each is run in a process of its own, so it may change the program's state as it likes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchtriage.probe import compat, walk
 
 LOW = (torch.float16, torch.bfloat16, torch.float32)
+HALF = (torch.float16, torch.bfloat16)
 NUDGED = (*LOW, torch.float64)
 FLAVOURS = ("eager", "again", "float64", "ulp1", "ulp2", "ulp3")
 
@@ -30,6 +31,9 @@ def prepared(flavour: str, roots: dict[str, Any]) -> Iterator[None]:
         return
     if flavour.startswith("ulp"):
         nudge(tensors(roots), int(flavour[3:]))
+        with OtherRounding(int(flavour[3:])):
+            yield
+        return
     yield
 
 
@@ -83,6 +87,27 @@ def nudge_flat(flat: torch.Tensor, generator: torch.Generator) -> None:
     moved = torch.where(steps > 0, up, torch.where(steps < 0, down, flat))
     special = ~torch.isfinite(flat) | ~torch.isfinite(moved) | (flat == 0) | (flat == flat.round())
     flat.copy_(torch.where(special, flat, moved))
+
+
+class OtherRounding(TorchDispatchMode):
+    """Moves what operators return in half precision by a unit in the last place, as other roundings would."""
+
+    def __init__(self, seed: int):
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(1000 + seed)
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        schema = getattr(func, "_schema", None)
+        if schema is None or any(returned.alias_info is not None for returned in schema.returns):
+            return result
+        for tensor in result if isinstance(result, (list, tuple)) else (result,):
+            if type(tensor) is torch.Tensor and tensor.dtype in HALF and tensor.layout == torch.strided:
+                with contextlib.suppress(RuntimeError):  # an expanded result has no flat view
+                    nudge_flat(tensor.view(-1), self.generator)
+        return result
 
 
 class HighPrecision(TorchDispatchMode):

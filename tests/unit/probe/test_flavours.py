@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import pytest
 import torch
 
 from torchtriage.probe import flavours
+from torchtriage.probe.flavours import OtherRounding
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
@@ -146,3 +148,46 @@ def test_a_plain_repetition_changes_nothing() -> None:
     x = fractions(torch.float32)
     with flavours.prepared("again", {"args[0]": x}):
         assert torch.equal(x * 1, fractions(torch.float32))
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.linear(x, x) / 3
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_results_in_half_precision_are_rounded_otherwise(dtype: torch.dtype) -> None:
+    x = torch.linspace(0.1, 0.9, 64).reshape(8, 8)
+    with torch.autocast("cpu", dtype=dtype):
+        plain = scaled(x)
+        with OtherRounding(1):
+            moved = scaled(x)
+    apart = ((moved - plain).float().abs() / plain.float().abs()).max().item()
+    assert plain.dtype == dtype
+    assert 0 < apart <= 4 * torch.finfo(dtype).eps
+
+
+def test_the_gradients_of_a_call_in_half_precision_move_as_well() -> None:
+    x = torch.linspace(0.1, 0.9, 64).reshape(8, 8).requires_grad_()
+    found = []
+    for seed in (None, 1, 1, 2):
+        with OtherRounding(seed) if seed else contextlib.nullcontext():
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                y = scaled(x)
+            found.append(torch.autograd.grad(y.float().square().sum(), x)[0])
+    assert not torch.equal(found[0], found[1])
+    assert torch.equal(found[1], found[2])
+    assert not torch.equal(found[2], found[3])
+
+
+def test_other_precisions_views_and_the_random_state_are_left_alone() -> None:
+    x = torch.linspace(0.1, 0.9, 8)
+    half = x.bfloat16()
+    state = torch.get_rng_state()
+    with OtherRounding(1):
+        assert torch.equal(
+            scaled(x.reshape(2, 4)), torch.nn.functional.linear(x.reshape(2, 4), x.reshape(2, 4)) / 3
+        )
+        assert torch.equal(half.view(2, 4).t().expand(3, 4, 2)[0].t().reshape(-1), half)
+        half.mul_(2)
+    assert torch.equal(half, x.bfloat16() * 2)
+    assert torch.equal(torch.get_rng_state(), state)
