@@ -26,7 +26,7 @@ from torchtriage.lab.local import Live, LocalLab, Options, Progress
 from torchtriage.lab.request import Request
 from torchtriage.lab.stage import StageError, Survey
 from torchtriage.model.diagnosis import Diagnosis, Environment, Program, Region
-from torchtriage.model.outcome import ExceptionInfo, Outcome, exception_from_json
+from torchtriage.model.outcome import ExceptionInfo, Outcome, exception_from_json, one_line
 from torchtriage.report.files import write_all
 
 VARIABLES = (
@@ -149,7 +149,7 @@ def survey_of(lab: LocalLab, note: Callable[[str], None]) -> Survey:
     if survey.calls:
         return survey
     if survey.exception is not None:
-        raise UsageError(f"the program fails in eager mode already: {failure_line(survey.exception)}")
+        raise UsageError(f"the program fails in eager mode already: {one_line(survey.exception)}")
     if survey.exit is not None:
         raise UsageError(
             f"the program ends with exit status {survey.exit} before it calls anything that is compiled"
@@ -174,12 +174,6 @@ def nothing_compiled(target: Mapping[str, Any]) -> str:
         f"{name} hands nothing to torch.compile, so there is nothing to diagnose. "
         f"To have a function of it compiled and diagnosed, name it: torchtriage diagnose {where} (it is called without arguments)"
     )
-
-
-def failure_line(exception: Mapping[str, Any]) -> str:
-    rows = str(exception["message"]).strip().splitlines() or [""]
-    place = f" ({exception['user_file']}:{exception['user_line']})" if exception.get("user_file") else ""
-    return f"{str(exception['type']).rpartition('.')[2]}: {rows[0][:300]}{place}"
 
 
 def facts_of(lab: LocalLab, survey: Survey) -> Facts:

@@ -5,6 +5,7 @@ An outcome says what was seen, never what it means; that is for the investigatio
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
@@ -303,6 +304,13 @@ def outcome_from_json(plain: dict[str, Any]) -> Outcome:
         if given.get(name) is not None:
             given[name] = exception_from_json(given[name])
     return cls(**given)
+
+
+def one_line(plain: Mapping[str, Any]) -> str:
+    """Class, first line of the message and place of an exception, from the fields of an ExceptionInfo."""
+    rows = str(plain["message"]).strip().splitlines() or [""]
+    place = f" ({plain['user_file']}:{plain['user_line']})" if plain.get("user_file") else ""
+    return f"{str(plain['type']).rpartition('.')[2]}: {rows[0][:300]}{place}"
 
 
 def exception_from_json(plain: dict[str, Any]) -> ExceptionInfo:

@@ -10,6 +10,7 @@ import sys
 import threading
 from typing import Any
 
+from torchtriage.model.outcome import one_line
 from torchtriage.probe import environment, exceptions, intercept, judge, keeper, program, wire
 from torchtriage.probe.stage import Plan, Stage, run_program, send_end
 
@@ -31,7 +32,12 @@ def run(request: dict[str, Any], control: socket.socket | None) -> None:
         rest(stage)
         return
     except BaseException as error:
-        stage.send({"event": "bad-target", "text": f"it fails while it is imported: {in_one_line(error)}"})
+        stage.send(
+            {
+                "event": "bad-target",
+                "text": f"it fails while it is imported: {one_line(exceptions.describe(error))}",
+            }
+        )
         rest(stage)
         return
     call = loaded.run
@@ -39,14 +45,6 @@ def run(request: dict[str, Any], control: socket.socket | None) -> None:
         call = functools.partial(run_callable, stage, loaded.run)
     run_program(stage, call)
     rest(stage)
-
-
-def in_one_line(error: BaseException) -> str:
-    """Class, message and place of an exception."""
-    said = exceptions.describe(error)
-    rows = said["message"].strip().splitlines() or [""]
-    place = f" ({said['user_file']}:{said['user_line']})" if said.get("user_file") else ""
-    return f"{type(error).__name__}: {rows[0][:300]}{place}"
 
 
 def run_callable(stage: Stage, function: Any) -> None:
