@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
 import threading
 import time
@@ -23,7 +24,9 @@ def command(
     target: str, args: list[str], *, module: bool, json_to: str, quiet: bool, settings: dict[str, Any]
 ) -> None:
     """Run, render, and leave with the exit status of the diagnosis."""
-    show = Progress(quiet=quiet or not sys.stderr.isatty())
+    quiet = quiet or json_to == "-"
+    show = Progress(quiet) if sys.stderr.isatty() else PlainProgress(quiet)
+    signal.signal(signal.SIGTERM, end)
     try:
         check(settings)
         check_writable(json_to)
@@ -38,13 +41,22 @@ def command(
         show.close()
         print(f"torchtriage: {error}", file=sys.stderr)
         leave(2)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         show.close()
-        print("torchtriage: interrupted; the same command goes on from here", file=sys.stderr)
-        leave(130)
+        how, status = ("ended", 143) if isinstance(stop, Ended) else ("interrupted", 130)
+        print(f"torchtriage: {how}; the same command goes on from here", file=sys.stderr)
+        leave(status)
     show.close()
     write(found, json_to)
     leave(found.exit_status)
+
+
+class Ended(KeyboardInterrupt):
+    """SIGTERM came: stop as for an interrupt."""
+
+
+def end(number: int, frame: Any) -> None:
+    raise Ended
 
 
 def check(settings: dict[str, Any]) -> None:
@@ -159,3 +171,19 @@ class Progress:
         if not self.quiet:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()
+
+
+class PlainProgress(Progress):
+    """Where standard error is a file: one line for each question, once the program has run in eager mode."""
+
+    def note(self, text: str) -> None:
+        started = bool(self.phase)
+        super().note(text)
+        if started and not self.quiet:
+            print(f"{time.monotonic() - self.begin:6.0f} s  {text}", file=sys.stderr, flush=True)
+
+    def draw(self) -> None:
+        """Nothing moves in a file."""
+
+    def close(self) -> None:
+        """Nothing to wipe out."""

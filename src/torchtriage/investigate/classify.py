@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +15,7 @@ from torchtriage.investigate.search import minimal_set
 from torchtriage.investigate.symptom import Suspect
 from torchtriage.lab.request import Request
 from torchtriage.model.diagnosis import Culprit, Kind
-from torchtriage.model.outcome import Differs, MissingException, Outcome, Raised
+from torchtriage.model.outcome import Differs, MissingException, Outcome, Raised, Recompile
 from torchtriage.model.variant import Switch
 
 
@@ -94,10 +96,14 @@ def of_exception(outcome: Raised) -> Verdict:
         if documented.asks_for_change(documented.hints_of(exception)):
             return Verdict(
                 "user-error",
-                "Dynamo cannot trace this and asks for a change of the program",
+                f"Dynamo cannot trace this and asks for a change: {documented.hints_of(exception)[0]}",
                 source_of(exception.message),
             )
-        return Verdict("by-design", "Dynamo does not support this and says so", source_of(exception.message))
+        hints = documented.hints_of(exception)
+        hint = f"; its hint: {hints[0]}" if hints else ""
+        return Verdict(
+            "by-design", f"Dynamo does not support this and says so{hint}", source_of(exception.message)
+        )
     return Verdict("bug")
 
 
@@ -121,7 +127,7 @@ def of_counts(facts: Facts, suspect: Suspect, words: Mapping[str, Mapping[str, s
                 f"{documented.DOCS}/generated/torch.compile.html",
                 needs=("second-call", "static-shapes"),
             )
-        why = "a value that changes from call to call is specialised on"
+        why = "Dynamo compiles anew for each new value of " + changing_values(measures.recompile_reasons)
         source = f"{documented.DOCS}/user_guide/torch_compiler/compile/programming_model.recompilation.html"
         return Verdict("by-design", why, source, needs=("second-call",))
     breaks = [b for b in measures.graph_breaks if of_user(b)]
@@ -182,6 +188,22 @@ def random_remarks(
                     "part of the difference is the random numbers, which differ by design; the rest stays with fallback_random = True",
                 )
     return ()
+
+
+def changing_values(reasons: Sequence[Recompile]) -> str:
+    """What the guards that failed were about, most frequent first: `self.step`, the size of `x` at index 1."""
+    counts = Counter(guarded(reason.reason) for reason in reasons)
+    counts.pop("", None)
+    return ", ".join(name for name, _ in counts.most_common(3)) or "something that changes from call to call"
+
+
+def guarded(reason: str) -> str:
+    """What one guard is about, as torch words it."""
+    size = re.search(r"tensor '(?:L\['(\w+)'\]|([^']+))' (size|stride) mismatch at index (\d+)", reason)
+    if size:
+        return f"the {size[3]} of {size[1] or size[2]} at index {size[4]}"
+    value = re.match(r"(?:___\w+\()?(?:L\['(\w+)'\]|(\w+))((?:\.\w+|\[[^\]]*\])*)\s*==", reason)
+    return (value[1] or value[2]) + value[3] if value else ""
 
 
 def healing(base: Request, switches: Sequence[Switch]) -> Request:

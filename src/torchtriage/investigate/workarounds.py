@@ -102,7 +102,12 @@ def counting_switches(suspect: Suspect) -> list[Candidate]:
     }
     names = [name for word in suspect.words for name in wanted.get(word, ())]
     rows = [row for row in switches.TABLE if row.switch[0].rpartition(".")[2] in names and not row.default]
-    return [Candidate(Variant().with_switches(row.switch), row.explanation, 1) for row in rows]
+    found = [Candidate(Variant().with_switches(row.switch), row.explanation, 1) for row in rows]
+    free = [row.switch for row in rows if row.switch[0].endswith("allow_unspec_int_on_nn_module")]
+    if free:  # several values can change at once
+        both = Variant(dynamic=True).with_switches(*free)
+        found.append(Candidate(both, "sizes and the integers on modules may all change", 3))
+    return found
 
 
 def of_settings(facts: Facts, suspect: Suspect, words: Mapping[str, Mapping[str, str]]) -> list[Candidate]:
@@ -186,8 +191,14 @@ def verify(
     ]
     outcomes = lab.run(requests)
     good = good_for(suspect)
-    passed = [(c, o) for c, o in zip(unique, outcomes, strict=True) if good(o)][:ENOUGH]
-    tried = [change_of(c.variant) for c, o in zip(unique, outcomes, strict=True) if not good(o)]
+    passed = [(c, o) for c, o in zip(unique, outcomes, strict=True) if good(o)]
+    passed = [(c, o) for c, o in passed if not any(goes_beyond(c.variant, few.variant) for few, _ in passed)]
+    passed = passed[:ENOUGH]
+    tried = [
+        change_of(c.variant) + effect(suspect, o)
+        for c, o in zip(unique, outcomes, strict=True)
+        if not good(o)
+    ]
     times, against = step_times(lab, suspect, base, short, [c for c, _ in passed])
     workarounds = tuple(
         Workaround(
@@ -202,6 +213,19 @@ def verify(
         for (candidate, outcome), ratio in zip(passed, times, strict=True)
     )
     return Found(workarounds, tuple(tried))
+
+
+def goes_beyond(big: Variant, small: Variant) -> bool:
+    """Whether `big` changes all that `small` changes by its switches, and more."""
+    return big != small and bool(small.switches) and all(s in big.switches for s in small.switches)
+
+
+def effect(suspect: Suspect, outcome: Outcome) -> str:
+    """What a change that is not enough does to the count that is the symptom."""
+    before, after = suspect.outcome.measures.recompiles, outcome.measures.recompiles
+    if "recompiles" not in suspect.words or not healthy(outcome) or after >= before:
+        return ""
+    return f"  # compiled {after + 1} times instead of {before + 1}"
 
 
 def step_times(

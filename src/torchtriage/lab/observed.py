@@ -77,14 +77,14 @@ def recompiles(notes: Sequence[Note]) -> Iterator[Recompile]:
         file = whole_path(place[1], text) if place else ""
         line = int(place[2]) if place else int(frame.get("line", 0) or 0)
         user_file, user_line = frame.get("user") or ("", 0)
-        if user_file and (place is None or not_the_users(file)):
+        if user_file and not_the_users(file):
             file, line = str(user_file), int(user_line)  # the program's line that runs torch's frame
         yield Recompile(str(frame.get("function", "")), reason.split("  # ")[0].strip(), file, line)
 
 
 def not_the_users(file: str) -> bool:
-    """torch names its own files by what follows its folder, as `optim/adam.py`, or in full."""
-    return "/torch/" in file or file.startswith(TORCH_FOLDERS)
+    """torch names its own files by what follows its folder, as `optim/adam.py`, or in full. Ours call the regions."""
+    return not file or "/torch/" in file or "torchtriage/probe/" in file or file.startswith(TORCH_FOLDERS)
 
 
 def first_of_list(text: str) -> str:

@@ -170,6 +170,7 @@ class Stage:
                 survey.regions, survey.configs = message["regions"], message["configs"]
                 survey.defaults, survey.elsewhere = message["defaults"], message["elsewhere"]
                 survey.exception, survey.exit = message["exception"], message["exit"]
+                survey.environment["packages"] = message["packages"]
         survey.seconds = time.monotonic() - self.begin
 
     def lost(self) -> None:

@@ -11,6 +11,13 @@ from typing import Any
 
 import torch
 
+PACKAGES = ("numpy", "transformers", "diffusers", "timm", "torchvision", "torchaudio", "torchao", "lightning")
+
+
+def packages() -> dict[str, str]:
+    """Versions of well-known packages that the program has imported."""
+    return {n: v for n in PACKAGES if n in sys.modules and (v := version_of(n))}
+
 
 def collect() -> dict[str, Any]:
     """Fields of `model.diagnosis.Environment`. Never raises."""
@@ -25,11 +32,6 @@ def collect() -> dict[str, Any]:
         "compiler": compiler(),
         "triton": version_of("triton"),
         "threads": torch.get_num_threads(),
-        "packages": {
-            n: v
-            for n in ("numpy", "transformers", "timm", "torchvision", "torchaudio")
-            if (v := version_of(n))
-        },
     }
 
 

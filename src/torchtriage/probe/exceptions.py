@@ -102,7 +102,14 @@ def is_users(filename: str) -> bool:
         or (filename.startswith(STDLIB) and "/site-packages/" not in filename)
         or "/site-packages/sympy/" in filename
         or filename.startswith(PACKAGE)
+        or is_generated(filename)
     )
+
+
+def is_generated(filename: str) -> bool:
+    """Whether Inductor wrote it."""
+    store = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
+    return "/torchinductor_" in filename or bool(store and filename.startswith(store + os.sep))
 
 
 def trimmed_traceback(error: BaseException) -> str:

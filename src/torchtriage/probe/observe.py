@@ -6,7 +6,7 @@ import ast
 import logging
 from typing import Any
 
-from torchtriage.probe import compat
+from torchtriage.probe import exceptions
 
 
 def most_repeated(graph: str) -> tuple[int, str, int]:
@@ -77,7 +77,7 @@ class Observer(logging.Handler):
         """File and line of the innermost frame of a stack outside torch."""
         for frame in reversed(stack):
             file = str(self.files.get(frame.get("filename", -1), frame.get("filename", "")))
-            if file and not file.isdigit() and not file.startswith(compat.torch_root()):
+            if file and not file.isdigit() and exceptions.is_users(file):
                 return file, int(frame.get("line", 0))
         return "", 0
 

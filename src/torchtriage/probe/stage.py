@@ -23,7 +23,17 @@ from typing import Any
 
 import torch
 
-from torchtriage.probe import compat, exceptions, flavours, intercept, keeper, switches, walk, wire
+from torchtriage.probe import (
+    compat,
+    environment,
+    exceptions,
+    flavours,
+    intercept,
+    keeper,
+    switches,
+    walk,
+    wire,
+)
 from torchtriage.probe.intercept import Region
 from torchtriage.probe.perform import Call, record_end, roots_of
 from torchtriage.probe.trial import Job, StopTrial, Trial, leave, make_references
@@ -264,7 +274,8 @@ def keep_one(connection: socket.socket, job: dict[str, Any]) -> dict[str, Any] |
     if result is None:
         connection.close()
         return job
-    wire.send(connection, result)
+    with contextlib.suppress(OSError):  # the lab is gone
+        wire.send(connection, result)
     connection.close()
     leave()
     return None
@@ -325,6 +336,7 @@ def send_end(stage: Stage, exception: dict[str, Any] | None, status: Any) -> Non
     event = {"event": "end", "exception": exception, "calls": stage.count, "exit": status}
     configs = switches.changed_configs()
     more = {"configs": configs, "defaults": switches.defaults_of_changed(configs)}
+    more["packages"] = environment.packages()
     stage.send({**event, "regions": region_list(), "elsewhere": stage.elsewhere, **more})
 
 

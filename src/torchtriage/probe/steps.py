@@ -81,7 +81,14 @@ def user_line(node: Any | None) -> dict[str, Any]:
     if not modules:
         return {}
     path, kind = modules[-1]
-    return {"code": f"module {path.removeprefix('L').strip('[]')} ({getattr(kind, '__name__', kind)})"}
+    return {"code": f"module {module_path(str(path))} ({getattr(kind, '__name__', kind)})"}
+
+
+def module_path(source: str) -> str:
+    """`L['self'].layers['0'].drop` as `layers.0.drop`; the region's own module is `self`."""
+    plain = re.sub(r"\[['\"]?(\w+)['\"]?\]", r".\1", source).removeprefix("L.")
+    first, _, rest = plain.partition(".")
+    return rest if rest and first in ("self", "fn", "mod") else first if not rest else plain
 
 
 def last_frame(trace: str) -> dict[str, Any]:

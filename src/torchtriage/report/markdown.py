@@ -97,7 +97,7 @@ def _more(number: int, shown: int) -> list[str]:
 
 
 def _bug(d: Diagnosis) -> Iterable[str]:
-    yield "### 🐛 Describe the bug"
+    yield "### 🐛 Describe the bug" if d.kind == "bug" else "### What was found"
     yield f"**{prose(view.headline(d))}**"
     if d.kind == "none" and not d.program.eager_exception:
         yield prose(view.compared(d))
@@ -223,7 +223,7 @@ def _error(d: Diagnosis) -> Iterable[str]:
         yield f"Line of the program: {code(raised.user_code)}"
     if raised.chain:
         yield "Raised from: " + ", ".join(code(name) for name in raised.chain[:TOP]) + "."
-    if raised.cause_message:
+    if raised.cause_message and raised.cause_message.strip() not in raised.message:
         yield fence(trimmed(raised.cause_message, head=20, tail=10, limit=2000))
     if raised.traceback:
         yield from details("Traceback", fence(trimmed(raised.traceback, limit=10_000), "pytb"))

@@ -278,7 +278,7 @@ def ratio(w: Workaround) -> str:
     value = w.step_time_ratio
     if value is None or not math.isfinite(value):
         return ""
-    number = f"x{value:.0f}" if value >= 100 else f"x{value:.2f}"
+    number = f"x{value:.0f}" if value >= 100 else f"x{value:.2f}" if value >= 0.01 else "below x0.01"
     return f"step time {number}" + ("" if w.ratio_against == "own" else f" of {w.ratio_against}")
 
 

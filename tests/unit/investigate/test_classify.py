@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from torchtriage.investigate.classify import Verdict, classify
+from torchtriage.investigate.classify import Verdict, changing_values, classify, guarded
 from torchtriage.model.outcome import (
     ExceptionInfo,
     GraphBreak,
@@ -14,6 +14,7 @@ from torchtriage.model.outcome import (
     Measures,
     MissingException,
     Outcome,
+    Recompile,
     TimedOut,
 )
 
@@ -217,3 +218,28 @@ def test_autocast_in_the_backward_is_asked_about_where_gradients_differ() -> Non
     lab = FakeLab(lambda request: wrong("value"))
     classify(lab, facts(), suspect(wrong("value")), {})
     assert not any(switched(request, "backward_pass_autocast") for request in lab.requests)
+
+
+@pytest.mark.parametrize(
+    ("reason", "about"),
+    [
+        ("tensor 'x' size mismatch at index 1. expected 23, actual 19", "the size of x at index 1"),
+        (
+            "tensor 'L['batch']' stride mismatch at index 0. expected 2, actual 4",
+            "the stride of batch at index 0",
+        ),
+        ("self.calls == 4", "self.calls"),
+        ("L['self'].step == 3", "self.step"),
+        ("self.param_groups[0]['betas'][0] == 0.95", "self.param_groups[0]['betas'][0]"),
+        ("GLOBAL_STATE changed: grad_mode", ""),
+    ],
+)
+def test_what_a_guard_is_about(reason: str, about: str) -> None:
+    assert guarded(reason) == about
+
+
+def test_all_that_changes_is_named_the_most_frequent_first() -> None:
+    reasons = [Recompile("f", f"self.calls == {n}") for n in range(3)]
+    reasons.append(Recompile("f", "tensor 'x' size mismatch at index 1. expected 23, actual 19"))
+    assert changing_values(reasons) == "self.calls, the size of x at index 1"
+    assert changing_values([]) == "something that changes from call to call"

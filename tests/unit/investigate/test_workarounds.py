@@ -257,3 +257,19 @@ def test_a_switch_whose_default_is_a_dict_can_be_put_back() -> None:
         program=facts(defaults={name: "{}"}),
     )
     assert changes(found) == [f"{name} = {{}}"]
+
+
+def test_values_that_change_together_are_freed_together() -> None:
+    """A counter on the module and a size: each change alone leaves the other."""
+
+    def answer(request: Request) -> Outcome:
+        counter, size = switched(request, ".allow_unspec_int_on_nn_module"), request.variant.dynamic is True
+        return counted(recompiles=0 if counter and size else 5 if counter else 8)
+
+    about = suspect(counted(recompiles=8), words=("recompiles",), counts=True, backend="eager")
+    found, _ = find(answer, about)
+    assert changes(found) == [
+        "torch._dynamo.config.allow_unspec_int_on_nn_module = True; torch.compile(..., dynamic=True)"
+    ]
+    partly = "torch._dynamo.config.allow_unspec_int_on_nn_module = True  # compiled 6 times instead of 9"
+    assert partly in found.tried

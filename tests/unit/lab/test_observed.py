@@ -194,3 +194,10 @@ def test_a_guard_in_torch_s_own_code_is_placed_at_the_program_s_line_above_it(te
     frame = {"name": "frame", "frame": 2, "function": "step", "line": 214, "user": ("/home/me/train.py", 14)}
     (found,) = recompiles([frame, {"name": "recompile_reasons", "frame": 2, "text": text}])
     assert (found.frame, found.file, found.line) == ("step", "/home/me/train.py", 14)
+
+
+def test_a_guard_on_the_line_that_calls_the_region_is_not_placed_in_our_own_file() -> None:
+    text = "0/0: tensor 'args[1]' size mismatch at index 1. expected 5, actual 7  # torchtriage/probe/trial.py:206 in call"
+    frame = {"name": "frame", "frame": 0, "function": "loss", "line": 9, "user": ("/home/me/ensemble.py", 9)}
+    (found,) = recompiles([frame, {"name": "recompile_reasons", "frame": 0, "text": text}])
+    assert (found.file, found.line) == ("/home/me/ensemble.py", 9)

@@ -204,3 +204,14 @@ def test_below_every_wrapper_is_the_user_s_function() -> None:
     assert compat.original_function(torch.compiler.disable(add)) is add
     assert compat.original_function(torch.compile(torch.compiler.disable(add), backend="eager")) is add
     assert compat.original_function(add) is add
+
+
+@pytest.mark.parametrize(
+    ("source", "path"),
+    [
+        ("L['fn'].4", "4"), ("L['self'].layers['0'].drop", "layers.0.drop"), ("L['fn']", "fn"),
+        ("L['model'].body[2]", "model.body.2"), ("L['self']._modules['head']", "_modules.head"),
+    ],
+)  # fmt: skip
+def test_the_path_of_a_module_reads_like_its_name(source: str, path: str) -> None:
+    assert steps.module_path(source) == path

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from torchtriage.model.outcome import ExceptionInfo, exception_from_json
+from torchtriage.probe import exceptions
 from torchtriage.probe.exceptions import LIMIT, describe
 
 USER = "/home/me/train.py"
@@ -138,3 +139,11 @@ def test_a_traceback_is_shown_without_our_own_frames() -> None:
 def test_a_program_in_a_folder_of_our_name_is_the_user_s() -> None:
     found = describe(raised("1 / 0", "/home/me/torchtriage/examples/rescale.py"))
     assert "rescale.py" in found["traceback"]
+
+
+def test_what_inductor_wrote_is_not_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/home/me/.cache/torchtriage")
+    assert exceptions.is_generated("/home/me/.cache/torchtriage/ab/cabc.py")
+    assert exceptions.is_generated("/tmp/torchinductor_me/ab/cabc.py")
+    assert not exceptions.is_generated("/home/me/train.py")
+    assert exceptions.is_users("/home/me/train.py")
