@@ -192,7 +192,7 @@ def random_remarks(
 
 def changing_values(reasons: Sequence[Recompile]) -> str:
     """What the guards that failed were about, most frequent first: `self.step`, the size of `x` at index 1."""
-    counts = Counter(guarded(reason.reason) for reason in reasons)
+    counts = Counter(guarded(text) for reason in reasons for text in (reason.reason, *reason.also))
     counts.pop("", None)
     return ", ".join(name for name, _ in counts.most_common(3)) or "something that changes from call to call"
 

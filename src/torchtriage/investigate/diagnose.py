@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -362,7 +363,9 @@ def culprit_of(suspect: Suspect) -> Culprit | None:
 def counted_culprit(suspect: Suspect, measures: Any) -> Culprit | None:
     if "recompiles" in suspect.words and measures.recompile_reasons:
         reasons = measures.recompile_reasons
-        first = next((r for r in reasons if r.file and "/torch/" not in r.file), reasons[0])
+        frequent = Counter(classify.guarded(r.reason) for r in reasons)
+        ranked = sorted(reasons, key=lambda r: -frequent[classify.guarded(r.reason)])
+        first = next((r for r in ranked if r.file and "/torch/" not in r.file), ranked[0])
         return Culprit(
             "guards", first.reason, "", first.file, first.line, "", "the guard that torch says failed"
         )

@@ -79,7 +79,20 @@ def recompiles(notes: Sequence[Note]) -> Iterator[Recompile]:
         user_file, user_line = frame.get("user") or ("", 0)
         if user_file and not_the_users(file):
             file, line = str(user_file), int(user_line)  # the program's line that runs torch's frame
-        yield Recompile(str(frame.get("function", "")), reason.split("  # ")[0].strip(), file, line)
+        plain = guard_of(reason)
+        failing = [guard_of(text) for text in note.get("failing") or ()]
+        also = tuple(guard for guard in dict.fromkeys(failing) if same_guard(guard) != same_guard(plain))
+        yield Recompile(str(frame.get("function", "")), plain, file, line, also)
+
+
+def guard_of(reason: str) -> str:
+    """The guard alone, without the code and the place that torch writes behind it."""
+    return reason.split("  # ")[0].strip()
+
+
+def same_guard(guard: str) -> str:
+    """torch writes `L['x']` in a guard and `x` in the reason for the same local."""
+    return re.sub(r"L\['(\w+)'\]", r"\1", guard)
 
 
 def not_the_users(file: str) -> bool:

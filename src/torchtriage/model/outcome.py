@@ -82,6 +82,8 @@ class Recompile:
     reason: str
     file: str = ""
     line: int = 0
+    also: tuple[str, ...] = ()
+    """Further guards that failed at the same time; torch names the first only."""
 
 
 @dataclass(frozen=True)
@@ -325,7 +327,9 @@ def measures_from_json(plain: dict[str, Any]) -> Measures:
     given["graph_breaks"] = tuple(
         GraphBreak(**{**g, "hints": tuple(g.get("hints", ()))}) for g in given.get("graph_breaks", ())
     )
-    given["recompile_reasons"] = tuple(Recompile(**r) for r in given.get("recompile_reasons", ()))
+    given["recompile_reasons"] = tuple(
+        Recompile(**{**r, "also": tuple(r.get("also", ()))}) for r in given.get("recompile_reasons", ())
+    )
     given["steps"] = tuple(Step(**s) for s in given.get("steps", ()))
     if given.get("divergence"):
         given["divergence"] = Divergence(**given["divergence"])

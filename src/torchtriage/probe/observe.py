@@ -37,6 +37,8 @@ class Observer(logging.Handler):
         self.repeated: tuple[int, str, int] = (0, "", 0)
         self.files: dict[int, str] = {}
         """torch numbers the file names of its stacks, and tells each once."""
+        self.failing: list[str] = []
+        """All guards that failed, for the recompilation that torch logs next."""
 
     def unrolled(self) -> tuple[int, str, int]:
         """Nodes, file and line of the loop whose line became the most nodes (of the line, where it is in none)."""
@@ -54,6 +56,7 @@ class Observer(logging.Handler):
                 {
                     "name": name,
                     "text": str(getattr(record, "payload", ""))[:6000],
+                    "failing": self.taken() if name == "recompile_reasons" else [],
                     "frame": metadata.get("frame_id"),
                     "compile": metadata.get("frame_compile_id"),
                 }
@@ -72,6 +75,13 @@ class Observer(logging.Handler):
                     "user": self.user_frame(stack),
                 }
             )
+
+    def failed(self, guards: list[str]) -> None:
+        self.failing = guards
+
+    def taken(self) -> list[str]:
+        found, self.failing = self.failing, []
+        return found
 
     def user_frame(self, stack: list[dict[str, Any]]) -> tuple[str, int]:
         """File and line of the innermost frame of a stack outside torch."""

@@ -161,6 +161,7 @@ def in_fork(work: Callable[[], Any], seconds: float) -> str:
         status = 1
         try:
             keeper.die_with_parent()
+            compat.trace_logger().handlers.clear()  # the trace is that of the trial, not of its references
             work()
             status = 0
         except BaseException:

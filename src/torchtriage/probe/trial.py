@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from torchtriage.model.variant import GRAPH_NODES, OWN, Limit, Variant
-from torchtriage.probe import compat, exceptions, intercept, operations, steps, switches, wire
+from torchtriage.probe import compat, exceptions, guards, intercept, operations, steps, switches, wire
 from torchtriage.probe.intercept import Region
 from torchtriage.probe.nodes import Nodes
 from torchtriage.probe.observe import Observer
@@ -117,6 +117,7 @@ class Trial:
         if self.job.observe:
             self.observer = Observer()
             logger.addHandler(self.observer)
+            guards.watch(self.observer.failed)
         self.event("begin", call=self.number)
 
     def event(self, name: str, **more: Any) -> None:

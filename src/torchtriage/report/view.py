@@ -319,7 +319,8 @@ def grouped_recompiles(d: Diagnosis) -> list[Group]:
     """Recompilations by frame, the most frequent first; the reasons as hints, each once."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for r in d.recompiles:
-        reasons.setdefault((r.frame, place(r.file, r.line)), []).append(r.reason)
+        also = f" (and {'; '.join(r.also)})" if r.also else ""
+        reasons.setdefault((r.frame, place(r.file, r.line)), []).append(r.reason + also)
     return by_count(
         Group(len(said), frame, where, hints=tuple(dict.fromkeys(said)))
         for (frame, where), said in reasons.items()

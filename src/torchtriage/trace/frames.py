@@ -12,7 +12,7 @@ from torchtriage.trace.model import Place
 
 #: Files that the user did not write: torch, installed packages, the import machinery, generated code.
 _LIBRARY = re.compile(
-    r"(?:^|/)(?:torch|torchgen|functorch)/(?!.*(?:^|/)test)|/(?:site|dist)-packages/|/lib/python3|<frozen |<eval_with_key"
+    r"(?:^|/)(?:torch|torchgen|functorch)/(?!.*(?:^|/)test)|(?:^|/)torchtriage/probe/|/(?:site|dist)-packages/|/lib/python3|<frozen |<eval_with_key"
     r"|^<string>|^(?:_dynamo|_inductor|_functorch|_subclasses|_higher_order_ops|fx|nn/modules|nn/functional)[/.]"
 )
 _STRING = re.compile(r"Line: (\d+), Name: (.*?), Filename: (.*)", re.S)

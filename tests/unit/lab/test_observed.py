@@ -201,3 +201,16 @@ def test_a_guard_on_the_line_that_calls_the_region_is_not_placed_in_our_own_file
     frame = {"name": "frame", "frame": 0, "function": "loss", "line": 9, "user": ("/home/me/ensemble.py", 9)}
     (found,) = recompiles([frame, {"name": "recompile_reasons", "frame": 0, "text": text}])
     assert (found.file, found.line) == ("/home/me/ensemble.py", 9)
+
+
+def test_guards_that_failed_beside_the_one_that_torch_names() -> None:
+    failing = [
+        "tensor 'x' size mismatch at index 1. expected 3, actual 5  # return x  # net.py:3 in f",
+        "L['self'].calls == 2   # self.calls += 1  # net.py:2 in f (HINT: make it a tensor)",
+    ]
+    text = (
+        "0/1: tensor 'x' size mismatch at index 1. expected 3, actual 5  # return x  # /home/me/net.py:3 in f"
+    )
+    (found,) = recompiles([{"name": "recompile_reasons", "frame": 0, "text": text, "failing": failing}])
+    assert found.reason == "tensor 'x' size mismatch at index 1. expected 3, actual 5"
+    assert found.also == ("L['self'].calls == 2",)

@@ -18,6 +18,7 @@ from torchtriage.trace.analyses.kernels import kernels_of, node_lines
 from torchtriage.trace.analyses.ranks import rank_report
 from torchtriage.trace.analyses.recompiles import recompile_causes
 from torchtriage.trace.analyses.verdicts import problems, verdicts
+from torchtriage.trace.frames import is_library
 from torchtriage.trace.guard_tree import changes, parse_tree
 
 LIMIT = (
@@ -61,6 +62,34 @@ def test_recompiles_for_one_reason_are_one_cause(tmp_path: Path) -> None:
     assert first.values == ("4 → 5", "5 → 6")
     assert "mark_dynamic(x, 0)" in first.advice
     assert (second.cause, second.count) == ("flag", 1)
+
+
+def test_all_guards_that_failed_are_told_where_the_probe_wrote_them_down(tmp_path: Path) -> None:
+    texts = [
+        SIZE.format(4, 5) + "  # return x  # net.py:3 in f",
+        "L['self'].calls == 2   # self.calls += 1  # net.py:2 in f (HINT: make it a tensor)",
+        "L['flag'] == True  # if flag:  # net.py:4 in f",
+    ]
+    written = artifact("torchtriage_failing_guards", json.dumps(texts), (0, 1, 0), "json")
+    (cause,) = recompile_causes(trace_of(tmp_path, compiled(), written, again(1, SIZE.format(4, 5))))
+    assert cause.cause == "size"
+    assert [(c.source, c.aspect, c.before, c.after) for c in cause.also] == [
+        ("self.calls", "value", "2", "another"), ("flag", "value", "True", "another"),
+    ]  # fmt: skip
+
+
+def test_what_the_probe_wrote_down_can_be_damaged(tmp_path: Path) -> None:
+    for text in ("{}", "[", "[1, null]"):
+        written = artifact("torchtriage_failing_guards", text, (0, 1, 0), "json")
+        (cause,) = recompile_causes(
+            trace_of(tmp_path, compiled(), written, again(1, SIZE.format(4, 5)), name=f"{len(text)}.log")
+        )
+        assert cause.cause == "size"
+
+
+def test_the_probe_s_own_frames_are_not_the_user_s() -> None:
+    assert is_library("/home/me/torchtriage/src/torchtriage/probe/perform.py")
+    assert not is_library("/home/me/torchtriage/examples/rescale.py")
 
 
 def test_the_recompile_limit_is_told_with_what_led_to_it(tmp_path: Path) -> None:

@@ -17,13 +17,16 @@ from torchtriage.trace.guard_tree import (
     parse_tree,
     short_source,
 )
-from torchtriage.trace.guards import CAUSES
+from torchtriage.trace.guards import CAUSES, parse_reason
 from torchtriage.trace.load import Trace, once
 from torchtriage.trace.model import Artifact, Compile, CompileId, GuardFailure, Log, Place, unfold
+from torchtriage.trace.records import lenient_json
 
 #: One recompile for one of these alone is what a program with two modes does: not a defect.
 _INDEX = re.compile(r"\[\d+\]")
 ONCE_IS_EXPECTED = frozenset({"training mode", "grad mode"})
+#: The artefact in which the probe writes down all guards that failed.
+FAILING = "torchtriage_failing_guards"
 #: Guard trees are read for this many causes, the dearest ones.
 EXAMINED = 40
 
@@ -227,7 +230,7 @@ def _examined(
     differing = changes(before, after) if before and after else ()
     also = tuple(
         c
-        for c in differing
+        for c in failed_together(trace, log, compile) or differing
         if c.before != NOT_GUARDED and (c.source, c.aspect) != (cause.source, _aspect(cause))
     )
     free = (DYNAMIC, NOT_GUARDED)
@@ -237,10 +240,33 @@ def _examined(
     return replace(cause, place=place, also=also, settled=settled and cause.count == 1)
 
 
+def failed_together(trace: Trace, log: Log, compile: Compile) -> tuple[GuardChange, ...]:
+    """Every guard that failed, where the run was recorded by torchtriage's probe: torch writes down the first only."""
+    written = artifact_of(log, compile, FAILING)
+    texts = lenient_json(trace.text(log, written).encode()) if written is not None else None
+    if not isinstance(texts, list):
+        return ()
+    found = [parse_reason(str(text)) for text in texts]
+    return tuple(
+        GuardChange(
+            short_source(f.source) or blank(f.guard),
+            aspect_of(f.cause, f.dimension),
+            f.expected or f.guard,
+            f.actual or "another",
+            f.place and in_full(f.place, log.files),
+        )
+        for f in found
+    )
+
+
 def _aspect(cause: RecompileCause) -> str:
-    if cause.dimension is None:
-        return "value" if cause.cause in ("scalar", "flag", "attribute", "global value") else cause.cause
-    return f"{cause.cause}[{cause.dimension}]"
+    return aspect_of(cause.cause, cause.dimension)
+
+
+def aspect_of(cause: str, dimension: int | None) -> str:
+    if dimension is None:
+        return "value" if cause in ("scalar", "flag", "attribute", "global value") else cause
+    return f"{cause}[{dimension}]"
 
 
 def _entry(frame: list[Compile], compile: Compile) -> Compile | None:
