@@ -44,6 +44,7 @@ VARIABLES = (
     "HIP",
     "CUBLAS",
 )
+TRACE_PAGE = "trace.html"
 SECRET = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
 
 
@@ -105,6 +106,7 @@ def run(
             environment=environment_of(survey, settings),
             command=command,
             run_folder=str(folder),
+            trace_page=trace_page(folder),
             started=started(journal),
             seconds=round(time.monotonic() - begin, 1),
             trials=journal.count("trial"),
@@ -158,6 +160,23 @@ def survey_of(lab: LocalLab, note: Callable[[str], None]) -> Survey:
         names = ", ".join(region["name"] for region in survey.regions[:3])
         raise UsageError(f"the program compiles {names} but never calls it, so there is nothing to compare")
     raise UsageError(nothing_compiled(lab.target))
+
+
+def trace_page(folder: Path) -> str:
+    """Explain the torch trace of the observed trial in a page of its own. The file's name; empty without a trace."""
+    if not (folder / "trace").is_dir():
+        return ""
+    from torchtriage.report.trace_html import write_html
+    from torchtriage.trace import NotATrace, read_trace
+    from torchtriage.trace.bundle import make_bundle
+    from torchtriage.trace.page import make_page
+
+    try:
+        found = read_trace([str(folder / "trace")])
+        write_html(make_bundle(found, make_page(found, __version__)), folder / TRACE_PAGE)
+    except NotATrace:  # the trial ended before it compiled anything
+        return ""
+    return TRACE_PAGE
 
 
 def remarks_of(survey: Survey) -> tuple[str, ...]:

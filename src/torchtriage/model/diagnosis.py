@@ -160,6 +160,8 @@ class Diagnosis:
     environment: Environment = field(default_factory=Environment)
     command: str = ""
     run_folder: str = ""
+    trace_page: str = ""
+    """File in the run folder that explains the torch trace of the program as it is; empty where there is none."""
     started: str = ""
     seconds: float = 0.0
     trials: int = 0

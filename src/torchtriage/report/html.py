@@ -72,7 +72,7 @@ def _environment() -> Environment:
         trimmed=text.trimmed,
         seconds=view.seconds,
     )
-    environment.globals.update(count=view.count, place=view.place)
+    environment.globals.update(count=view.count, place=view.place, trace_link=view.trace_link)
     return environment
 
 

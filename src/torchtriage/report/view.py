@@ -6,6 +6,7 @@ Pure functions of a diagnosis. Nothing here knows of colours, HTML or Markdown.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -350,8 +351,14 @@ def environment(d: Diagnosis) -> list[tuple[str, str]]:
     return [(name, value) for name, value in named if value]
 
 
+def trace_link(d: Diagnosis) -> str:
+    """A plain file name beside the report, or nothing: it becomes a link."""
+    return d.trace_page if re.fullmatch(r"[\w-]+\.html", d.trace_page) else ""
+
+
 def report_files(d: Diagnosis) -> tuple[str, ...]:
     """The reports as `write_all` names them, the first with its folder."""
     if not d.run_folder:
         return ()
-    return (f"{d.run_folder.rstrip('/')}/report.html", "report.md", "report.json")
+    trace = (trace_link(d),) if trace_link(d) else ()
+    return (f"{d.run_folder.rstrip('/')}/report.html", "report.md", "report.json", *trace)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import re
 from html.parser import HTMLParser
 
 import pytest
 
-from torchtriage.report import html
+from torchtriage.report import html, view
 
 from . import samples
 
@@ -64,7 +65,7 @@ def test_the_page_asks_the_network_for_nothing(sample: str) -> None:
     assert {tag for tag, _ in page.elements}.isdisjoint({"link", "img", "iframe", "object", "base", "form"})
     for tag, attrs in page.elements:
         href = attrs.get("href") or "#"
-        assert href.startswith("#") or (tag == "a" and href.startswith("https://"))
+        assert href.startswith("#") or (tag == "a" and (href.startswith("https://") or href == "trace.html"))
     style = text[text.index("<style>") : text.index("</style>")]
     assert "url(" not in style and "@import" not in style
 
@@ -151,3 +152,12 @@ def test_each_kind_says_what_it_is(sample: str, badge: str, words: str) -> None:
 def test_sections_with_nothing_to_say_are_left_out() -> None:
     ids = Page(html.render(samples.nothing())).attributes("id")
     assert {"workarounds", "exception", "recompiles", "graph-breaks", "differences", "layer"}.isdisjoint(ids)
+
+
+def test_the_trace_s_page_is_linked_where_there_is_one() -> None:
+    found = dataclasses.replace(samples.SAMPLES["recompiles"](), trace_page="trace.html")
+    assert '<a href="trace.html">' in html.render(found)
+    assert view.report_files(found)[-1] == "trace.html"
+    hostile = dataclasses.replace(found, trace_page="javascript:alert(1)//.html")
+    assert "javascript:" not in html.render(hostile)
+    assert "trace.html" not in html.render(dataclasses.replace(found, trace_page=""))
