@@ -105,7 +105,7 @@ def run(
             remarks=(*diagnosis.remarks, *remarks_of(survey)),
             environment=environment_of(survey, settings),
             command=command,
-            run_folder=str(folder),
+            run_folder=shown_path(folder),
             trace_page=trace_page(folder),
             started=started(journal),
             seconds=round(time.monotonic() - begin, 1),
@@ -175,6 +175,9 @@ def trace_page(folder: Path) -> str:
         found = read_trace([str(folder / "trace")])
         write_html(make_bundle(found, make_page(found, __version__)), folder / TRACE_PAGE)
     except NotATrace:  # the trial ended before it compiled anything
+        return ""
+    except Exception as error:  # a page less must not cost the report
+        sys.stderr.write(f"torchtriage: the trace cannot be shown: {type(error).__name__}: {error}\n")
         return ""
     return TRACE_PAGE
 
@@ -290,7 +293,7 @@ def kernel_store() -> Path:
     home = os.environ.get("TORCHTRIAGE_CACHE") or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "torchtriage"
     )
-    store = Path(home) / "kernels"
+    store = Path(home).absolute() / "kernels"
     store.mkdir(parents=True, exist_ok=True)
     return store
 
@@ -304,7 +307,7 @@ def run_folder(target: Mapping[str, Any], settings: Settings) -> Path:
     """The folder of this run: that of an unfinished run of the same program, else a new one."""
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(str(target["name"])).stem)[:40] or "run"
     mark = hashlib.sha256(json.dumps([identity(target), dataclasses.asdict(settings)], default=str).encode())
-    parent = Path(settings.runs)
+    parent = Path(settings.runs).absolute()  # the program may change its working folder
     try:
         parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -314,6 +317,11 @@ def run_folder(target: Mapping[str, Any], settings: Settings) -> Path:
         shutil.rmtree(folder)
     folder.mkdir(exist_ok=True)
     return folder
+
+
+def shown_path(folder: Path) -> str:
+    """Relative to the working folder where it lies below it."""
+    return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
 
 
 def identity(target: Mapping[str, Any]) -> list[Any]:

@@ -18,10 +18,16 @@ from harness import PROGRAMS, left_after, processes_with
 pytestmark = pytest.mark.e2e
 
 
+def heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(work: Path, environment: dict[str, str], *args: str) -> subprocess.Popen[str]:
+    """The command with SIGINT as a terminal gives it: a shell ignores it in what it starts in the background."""
     return subprocess.Popen(
         [sys.executable, "-m", "torchtriage.cli.main", "diagnose", *args],
         cwd=work, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=heed_interrupts,
     )  # fmt: skip
 
 

@@ -260,3 +260,33 @@ def test_a_live_model_can_be_the_target(
     assert (found["kind"], found["own"]) == (kind, own)
     assert found["same"], "the model or its inputs were changed"
     assert [path.name for path in work.iterdir()] == ["runs"]
+
+
+ELSEWHERE = """
+import os, sys, torch
+
+@torch.compile(backend="aot_eager")
+def step(x):
+    return x * 2
+
+os.chdir(sys.argv[1])
+print(step(torch.ones(3)).sum().item())
+os.makedirs("deeper", exist_ok=True)
+os.chdir("deeper")
+print(step(torch.ones(4)).sum().item())
+"""
+
+
+@pytest.mark.parametrize("isolation", ["fork", "rerun"])
+def test_a_program_that_changes_its_working_folder_is_followed(
+    diagnose: Callable[..., Any], work: Path, tmp_path: Path, isolation: str
+) -> None:
+    program, other = tmp_path / "elsewhere.py", tmp_path / "other"
+    program.write_text(ELSEWHERE)
+    other.mkdir()
+    done = diagnose("--json", "-", "--verdict-only", "--isolation", isolation, str(program), str(other))
+    assert done.status == 0, done.err
+    assert done.report["kind"] == "none"
+    assert done.report["run_folder"].startswith("runs/")
+    assert [path.name for path in work.iterdir()] == ["runs"]
+    assert [path.name for path in other.iterdir()] == ["deeper"]

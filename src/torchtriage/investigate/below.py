@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 
 from torchtriage.investigate import steps, symptom
-from torchtriage.investigate.facts import Asks, Facts, failing, same_failure
+from torchtriage.investigate.facts import Asks, Facts, OutOfTime, failing, same_failure
 from torchtriage.investigate.needs import Needs, is_later
 from torchtriage.investigate.steps import Guilty
 from torchtriage.investigate.symptom import Suspect
@@ -43,7 +43,10 @@ def search(lab: Asks, facts: Facts, suspect: Suspect, needs: Needs) -> Below:
         step = steps.search(lab, own, suspect.outcome, backend, facts.jobs)
     if (step is not None and step.operator and step.step.line) or "flaky" in needs.words:
         return Below(step)
-    return Below(step, steps.within(lab, base, suspect.outcome, backend, GRAPH_NODES, facts.jobs))
+    try:
+        return Below(step, steps.within(lab, base, suspect.outcome, backend, GRAPH_NODES, facts.jobs))
+    except OutOfTime:  # the step is known all the same
+        return Below(step)
 
 
 def at_backend(suspect: Suspect, short: Request) -> Request:

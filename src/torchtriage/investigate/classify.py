@@ -38,15 +38,23 @@ def classify(lab: Asks, facts: Facts, suspect: Suspect, words: Mapping[str, Mapp
     """Judge a suspect."""
     verdict = judge(lab, facts, suspect, words)
     if verdict.kind == "bug" and not suspect.counts and not suspect.slow:
-        return of_own_operator(lab, suspect) or verdict
+        return of_own_operator(lab, suspect, verdict)
     return verdict
 
 
-def of_own_operator(lab: Asks, suspect: Suspect) -> Verdict | None:
-    """The compiler believes what an operator says of itself: where that is not so, it is not the compiler's fault."""
-    for row in lab.own_operators(call_of(suspect.outcome) or 0):
+def of_own_operator(lab: Asks, suspect: Suspect, verdict: Verdict) -> Verdict:
+    """The compiler believes what an operator says of itself: where that is not so, it is not the compiler's fault.
+
+    Believed only where the failure goes away once the operator is kept out of the graph.
+    """
+    rows = lab.own_operators(call_of(suspect.outcome) or 0)
+    names = list(dict.fromkeys(row["operator"] for row in rows))
+    answers = dict(zip(names, lab.run([without_operator(suspect.request, n) for n in names]), strict=True))
+    for row in rows:
         name, what = row["operator"], row["what"]
-        how = "seen when the call was run in eager mode with its operators checked"
+        if not healthy(answers[name]):
+            continue
+        how = "seen in an eager run with its operators checked; kept out of the graph, the failure goes away"
         culprit = Culprit(
             "operator",
             f"{name} {what}",
@@ -58,7 +66,15 @@ def of_own_operator(lab: Asks, suspect: Suspect) -> Verdict | None:
         )
         why = f"the operator {name} is not torch's, and {what}; the compiler relies on it"
         return Verdict("user-error", why, f"{documented.DOCS}/library.html", culprit=culprit)
-    return None
+    strange = tuple(
+        f"the operator {row['operator']} {row['what']}; the failure stays without it" for row in rows
+    )
+    return dataclasses.replace(verdict, remarks=(*verdict.remarks, *strange))
+
+
+def without_operator(base: Request, name: str) -> Request:
+    variant = dataclasses.replace(base.variant, eager_operators=(name,), fullgraph=False)
+    return dataclasses.replace(base, variant=variant)
 
 
 def judge(lab: Asks, facts: Facts, suspect: Suspect, words: Mapping[str, Mapping[str, str]]) -> Verdict:

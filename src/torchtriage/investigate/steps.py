@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torchtriage.investigate.facts import Asks, failing, healthy, same_failure
 from torchtriage.investigate.search import Answers, first_bad
 from torchtriage.lab.request import Request
-from torchtriage.model.outcome import Outcome, Step
+from torchtriage.model.outcome import Outcome, Raised, Step
 from torchtriage.model.variant import GRAPH_NODES, Limit
 
 #: backend -> subsystems that can be limited, in the order in which the compiler runs them
@@ -122,7 +122,9 @@ def named_with_line(step: Step) -> str:
 
 
 def verdict(outcome: Outcome, failure: Outcome) -> bool | None:
-    """True when the failure is there. Another failure is no verdict."""
+    """True when the failure is there. Another failure is no verdict, nor is a graph that could not be divided."""
+    if isinstance(outcome, Raised) and "torchtriage cannot divide" in outcome.exception.message:
+        return None
     if healthy(outcome):
         return False
     return True if same_failure(outcome, failure) else None

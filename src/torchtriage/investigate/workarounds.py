@@ -13,7 +13,7 @@ from torchtriage.investigate.steps import Guilty
 from torchtriage.investigate.symptom import Suspect, setting, slow_compile
 from torchtriage.lab.request import Request
 from torchtriage.model.diagnosis import Workaround
-from torchtriage.model.outcome import Outcome
+from torchtriage.model.outcome import Inconclusive, Outcome
 from torchtriage.model.variant import DEBUG_BACKENDS, OWN, Switch, Variant
 
 ENOUGH = 5
@@ -197,7 +197,7 @@ def verify(
     tried = [
         change_of(c.variant) + effect(suspect, o)
         for c, o in zip(unique, outcomes, strict=True)
-        if not good(o)
+        if not (good(o) or isinstance(o, Inconclusive))
     ]
     times, against = step_times(lab, suspect, base, short, [c for c, _ in passed])
     workarounds = tuple(

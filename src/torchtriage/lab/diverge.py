@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,16 @@ def first_divergence(eager: Sequence[Row], captured: Sequence[Row]) -> Divergenc
     named only where nothing else is found.
     """
     seen = {place(row) for row in eager}
+    where_done: dict[tuple[Any, ...], list[int]] = {}
+    for number, row in enumerate(eager):
+        where_done.setdefault(work(row), []).append(number)
     position, before = 0, None
     unseen: Row | None = None
     for row in captured:
-        found = next((n for n in range(position, len(eager)) if same(eager[n], row)), None)
-        if found is not None:
-            position, before = found + 1, row
+        numbers = where_done.get(work(row), [])
+        later = bisect_left(numbers, position)
+        if later < len(numbers):
+            position, before = numbers[later] + 1, row
         elif place(row) in seen or not row.get("line"):
             return parted(eager[position:], row, before)
         elif unseen is None:
@@ -53,8 +58,9 @@ def parted(rest: Sequence[Row], row: Row, before: Row | None) -> Divergence:
     return Divergence(**where(row), only_in="captured")
 
 
-def same(a: Row, b: Row) -> bool:
-    return bool(a["operator"] == b["operator"] and a["marks"] == b["marks"])
+def work(row: Row) -> tuple[Any, ...]:
+    """What makes two rows the same piece of work: the operator and its results."""
+    return (row["operator"], *row["marks"])
 
 
 def place(row: Row) -> tuple[Any, Any]:

@@ -50,6 +50,11 @@ def looks_closely(request: Request, call: int) -> bool:
     return request.stop == call and len(request.flavours) > 1
 
 
+def must_rerun(survey: Survey) -> bool:
+    """Whether the program cannot go on in a fork of its own process."""
+    return survey.cuda or bool(survey.unforkable) or not survey.holders
+
+
 class LocalLab:
     """Runs trials for one target. Use as a context manager: on exit nothing of it is left running."""
 
@@ -103,7 +108,9 @@ class LocalLab:
         """The eager run of the program: its regions and calls. Runs once, and again when a run is resumed."""
         known = self.journal.get("survey", "survey")
         if known is not None:
-            return Survey(**known)
+            survey = Survey(**known)
+            self.rerun = self.rerun or must_rerun(survey)
+            return survey
         survey = self.stage().survey
         if survey.unfit or survey.bad_target:
             return (
@@ -136,8 +143,7 @@ class LocalLab:
         except StageError:
             stage.close()
             raise
-        if survey.cuda or survey.unforkable or not survey.holders:
-            self.rerun = True
+        self.rerun = self.rerun or must_rerun(survey)
         if survey.cuda:
             stage.release(self.env, self.options.python)
         return stage
@@ -156,8 +162,11 @@ class LocalLab:
         if known is not None:
             return list(known)
         folder = self.new_folder()
-        job = {"kind": kind, "folder": str(folder), "seconds": 60.0, "bytes": self.options.trial_bytes}
         stage = self.stage()
+        job = {
+            "kind": kind, "folder": str(folder), "seconds": self.seconds_for(stage.survey),
+            "bytes": self.options.trial_bytes,
+        }  # fmt: skip
         if self.rerun or call not in stage.holders:
             self.fresh(job, call, folder)
         else:
@@ -165,7 +174,7 @@ class LocalLab:
         try:
             found = json.loads((folder / f"{kind}.json").read_text())
         except (OSError, ValueError):
-            found = []
+            return []  # it did not come to the call: nothing is known
         self.journal.put(kind, str(call), call, found)
         return list(found)
 
@@ -274,12 +283,17 @@ class LocalLab:
             bytes=self.options.trial_bytes,
             truths={str(call): self.truth(call, stage, looks_closely(request, call)) for call in calls},
             forks=not self.rerun,
-            trace=str(self.folder / "trace") if request == Request(observe=True) else "",
+            trace=self.trace_folder() if request == Request(observe=True) else "",
             compare=request.compare,
             flavours=list(request.flavours),
             store=str(folder / "store") if request.fresh_store else "",
         )
         return plain
+
+    def trace_folder(self) -> str:
+        """Where the observed trial writes torch's trace. It has one run: the trial may be run again."""
+        shutil.rmtree(self.folder / "trace", ignore_errors=True)
+        return str(self.folder / "trace")
 
     def seconds_for(self, survey: Survey) -> float:
         """Slow is not hung: a trial may take many times as long as the program did in eager mode."""
@@ -302,6 +316,9 @@ class LocalLab:
         with self._stage_lock:
             if self.waiting.over:
                 raise StageError("the run is over")
+            if self._nursery is not None and self._nursery.process.poll() is not None:
+                self._nursery.close()  # it was killed from outside
+                self._nursery = None
             if self._nursery is None:
                 self._nursery = Nursery(self.env, self.options.python, patterns=not cuda)
             return self._nursery

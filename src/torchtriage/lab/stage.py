@@ -284,7 +284,7 @@ class Nursery:
         self.lock = threading.Lock()
         command = [python, str(ENTRY), "nursery", str(theirs.fileno()), "patterns" if patterns else ""]
         self.process = subprocess.Popen(
-            command, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            command, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()], start_new_session=True,
         )  # fmt: skip
         theirs.close()
@@ -336,5 +336,6 @@ def environment(store: Path, user: Mapping[str, str] | None = None) -> dict[str,
         TORCHINDUCTOR_COMPILE_THREADS="1",
         OMP_NUM_THREADS="1",
         PYTHONDONTWRITEBYTECODE="1",
+        PYTORCH_NVML_BASED_CUDA_CHECK="1",  # asking for a GPU must not forbid CUDA to forked children
     )
     return env

@@ -116,7 +116,9 @@ def disable_line(name: str) -> str:
 
 
 def eager_operator_lines(name: str) -> str:
-    """The lines that make Inductor call the eager kernel of one overload."""
+    """The lines that make Inductor call the eager kernel of one overload; what is not torch's is left out of the graph."""
+    if not name.startswith(("aten.", "prims.")):
+        return f"import torch._dynamo\ntorch._dynamo.disallow_in_graph(torch.ops.{name})"
     return (
         "import torch._inductor.decomposition, torch._inductor.lowering\n"
         f"torch._inductor.decomposition.decompositions.pop(torch.ops.{name}, None)\n"

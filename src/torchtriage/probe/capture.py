@@ -114,7 +114,7 @@ def digest(state: State) -> str:
 
 def rng_mark() -> str:
     parts = [zlib.crc32(as_bytes(torch.get_rng_state()))]
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():
         parts += [zlib.crc32(as_bytes(state)) for state in torch.cuda.get_rng_state_all()]
     parts.append(zlib.crc32(repr(random.getstate()).encode()))
     numpy = sys.modules.get("numpy")

@@ -69,14 +69,17 @@ def unwatched() -> Iterator[None]:
 def outside_autocast() -> Iterator[None]:
     """Autocast is off, for the CPU and for a GPU."""
     with torch.autocast("cpu", enabled=False), contextlib.ExitStack() as stack:
-        if torch.cuda.is_available():
+        if torch.cuda.is_initialized():
             stack.enter_context(torch.autocast("cuda", enabled=False))
         yield
 
 
 def synchronize() -> None:
-    """Wait for the GPU, where the program uses one: what a call queued belongs to the call."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    """Wait for the GPU, where the program uses one: what a call queued belongs to the call.
+
+    Never ask whether there is a GPU: in a process that forks later, the question itself forbids CUDA to its children.
+    """
+    if torch.cuda.is_initialized():
         torch.cuda.synchronize()
 
 
@@ -162,7 +165,7 @@ def warm_up(patterns: bool = True) -> None:
     for name in NEEDED:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
-    on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
+    on_gpu = torch.cuda.is_initialized()
     if patterns and not on_gpu and torch.__version__.startswith("2.13."):
         warm_patterns()
     with contextlib.suppress(Exception):

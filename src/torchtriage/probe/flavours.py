@@ -92,6 +92,8 @@ def nudge_flat(flat: torch.Tensor, generator: torch.Generator) -> None:
 class OtherRounding(TorchDispatchMode):
     """Moves what operators return in half precision by a unit in the last place, as other roundings would."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, seed: int):
         super().__init__()
         self.generator = torch.Generator().manual_seed(1000 + seed)
@@ -100,8 +102,7 @@ class OtherRounding(TorchDispatchMode):
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        schema = getattr(func, "_schema", None)
-        if schema is None or any(returned.alias_info is not None for returned in schema.returns):
+        if not rounds(func, args):
             return result
         for tensor in result if isinstance(result, (list, tuple)) else (result,):
             if type(tensor) is torch.Tensor and tensor.dtype in HALF and tensor.layout == torch.strided:
@@ -110,13 +111,39 @@ class OtherRounding(TorchDispatchMode):
         return result
 
 
+#: Operators whose results are rounded, by the beginning of their names. What only moves or chooses numbers is exact.
+ROUNDING = (
+    "_log_softmax", "_scaled_dot_product", "_softmax", "_to_copy", "add", "adaptive_avg", "avg_pool", "baddbmm", "bmm",
+    "celu", "conv", "cos", "cumprod", "cumsum", "div", "dot", "elu", "erf", "exp", "gelu", "group_norm", "hardswish",
+    "layer_norm", "lerp", "linalg", "log", "matmul", "mean", "mish", "mm", "mul", "mv", "native_batch_norm",
+    "native_group_norm", "native_layer_norm", "nll_loss", "norm", "pow", "prod", "reciprocal", "rms_norm", "rsqrt",
+    "rsub", "sigmoid", "silu", "sin", "softplus", "sqrt", "std", "sub", "sum", "tan", "upsample", "var",
+)  # fmt: skip
+
+
+def rounds(func: Any, args: Any) -> bool:
+    """Whether an operator makes numbers that it has to round."""
+    if not isinstance(func, torch._ops.OpOverload) or any(
+        r.alias_info is not None for r in func._schema.returns
+    ):
+        return False
+    name = func._schema.name.partition("::")[2]
+    if name == "_to_copy":  # to a wider or the same precision it is exact
+        return bool(args) and isinstance(args[0], torch.Tensor) and args[0].dtype not in HALF
+    return name.startswith(ROUNDING) or name.endswith("_backward")
+
+
 class HighPrecision(TorchDispatchMode):
     """Runs every floating operator in float64, also where the program asks for less."""
+
+    supports_higher_order_operators = True
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
+        if not isinstance(func, torch._ops.OpOverload):
+            return func(*args, **kwargs)
         if kwargs.get("dtype") in LOW:
             kwargs["dtype"] = torch.float64
         if kwargs.get("dtype") is None and creates(func):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -42,29 +42,28 @@ def failing(manager: Any, f_locals: dict[str, Any]) -> list[str]:
     scope = {"L": f_locals, "G": manager.global_scope["G"], **manager.closure_vars}
     names = dict(manager.global_scope)
     found: list[str] = []
-    for source, node in walk(manager.root):
+    queue = [("", manager.root)]
+    while queue:
+        source, node = queue.pop()
         try:
             value = eval(source, names, scope) if source else f_locals
         except Exception:  # what it looks at is not there any more: a guard above says so
             continue
+        strange = False
         for leaf in node.get_leaf_guards():
             with contextlib.suppress(Exception):  # guards on several values at once cannot be called
                 if not leaf(value):
                     found += texts(leaf, value, names, scope)
+                    strange = strange or bool(source)
+        if (
+            not strange
+        ):  # below something that is another thing nothing is read: reading can run the program's code
+            queue += [(child.get_source(), child) for child in reversed(node.get_child_managers())]
     for leaf in manager.root.get_epilogue_lambda_guards():
         with contextlib.suppress(Exception):
             if not leaf(f_locals):
                 found += texts(leaf, f_locals, names, scope)
     return list(dict.fromkeys(found))[:MOST]
-
-
-def walk(root: Any) -> Iterator[tuple[str, Any]]:
-    """(source expression, guard manager) over the whole tree; the root looks at the locals themselves."""
-    queue = [("", root)]
-    while queue:
-        source, node = queue.pop()
-        yield source, node
-        queue += [(child.get_source(), child) for child in reversed(node.get_child_managers())]
 
 
 def texts(leaf: Any, value: Any, names: dict[str, Any], scope: dict[str, Any]) -> list[str]:

@@ -22,7 +22,7 @@ def launcher(
     """A function that forks a stage which calls `target(*args, **kwargs)`. Raises CannotFork where CUDA is in use."""
     import torch
 
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():
         raise CannotFork("CUDA is in use in this process, which cannot be forked: diagnose a script instead")
     compat.check_version()
 

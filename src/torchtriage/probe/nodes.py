@@ -5,6 +5,7 @@ Which node a compiler gets wrong is then a question of numbers, for every backen
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.fx.passes.split_module import split_module
 
 from torchtriage.probe.steps import operator_name, user_line
 
+CANNOT_SPLIT = "torchtriage cannot divide the graph here"
 BEFORE, CHOSEN, AFTER = 0, 1, 2
 
 
@@ -31,7 +33,7 @@ class Nodes:
     def __call__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any], **more: Any) -> Callable[..., Any]:
         inner: Callable[..., Any] = torch._dynamo.lookup_backend(self.backend)  # type: ignore[no-untyped-call]
         nodes = [node for node in graph.graph.nodes if node.op.startswith("call_")]
-        sides = {node: self.side(node) for node in nodes}
+        sides = self.sides(nodes)
         chosen = [node for node in nodes if sides[node] == CHOSEN]
         if not chosen:
             return graph.forward
@@ -48,6 +50,15 @@ class Nodes:
         setattr(whole, f"submod_{CHOSEN}", Compiled(inner(part, examples), single, mode))
         return whole.forward
 
+    def sides(self, nodes: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, int]:
+        """Where each node runs. What takes an item of a result that is no tensor goes with its node: it is no step."""
+        found: dict[torch.fx.Node, int] = {}
+        for node in nodes:
+            owner = node.args[0] if node.target is operator.getitem else None
+            several = isinstance(owner, torch.fx.Node) and holds_several(owner)
+            found[node] = found[owner] if several and owner in found else self.side(node)  # type: ignore[index]
+        return found
+
     def side(self, node: torch.fx.Node) -> int:
         self.count += 1
         if len(self.steps) < self.limit_of_notes:
@@ -55,6 +66,15 @@ class Nodes:
         if self.count <= self.start:
             return BEFORE
         return CHOSEN if self.count <= self.maximum else AFTER
+
+
+class CannotSplit(Exception):
+    """The graph cannot be divided here. Never the failure that is looked for."""
+
+
+def holds_several(node: torch.fx.Node) -> bool:
+    """Whether a node's result is a tuple or the like, and no tensor."""
+    return isinstance(node.meta.get("example_value"), (tuple, list))
 
 
 class Compiled(torch.nn.Module):
@@ -80,6 +100,8 @@ def grad_mode_after(part: torch.fx.GraphModule) -> bool | None:
 def tuple_output(part: torch.fx.GraphModule) -> bool:
     """Backends want graphs that return tuples. Whether this one did not, and had to be changed."""
     output = next(iter(part.graph.find_nodes(op="output")))
+    if any(holds_several(node) for node in output.all_input_nodes):
+        raise CannotSplit(CANNOT_SPLIT)
     if isinstance(output.args[0], (tuple, list)):
         return False
     output.args = ((output.args[0],),)

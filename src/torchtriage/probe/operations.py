@@ -32,17 +32,20 @@ class Operations(TorchDispatchMode):
     that only hands on what it was given (a view of the same shape, an alias) is not.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self, rows: list[Row], place: Callable[[], Row]):
         super().__init__()
         self.rows, self.place = rows, place
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if len(self.rows) >= MOST or not isinstance(function, torch._ops.OpOverload):
+            return function(*args, **(kwargs or {}))
         given = {mark(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
         result = function(*args, **(kwargs or {}))
-        if len(self.rows) < MOST:
-            marks = [mark(leaf) for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-            if not given.issuperset(marks):
-                self.rows.append({"operator": operator_name(function), "marks": marks, **self.place()})
+        marks = [mark(leaf) for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        if not given.issuperset(marks):
+            self.rows.append({"operator": operator_name(function), "marks": marks, **self.place()})
         return result
 
 

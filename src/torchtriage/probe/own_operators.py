@@ -49,6 +49,7 @@ class Checks(TorchDispatchMode):
     """Checks the first calls of each such operator. `found` has one row a broken promise."""
 
     MOST = 3
+    supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,6 +58,8 @@ class Checks(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if not isinstance(function, torch._ops.OpOverload):
+            return function(*args, **kwargs)
         name = operator_name(function)
         self.calls[name] = self.calls.get(name, 0) + 1
         if name.partition(".")[0] in TORCHS or self.calls[name] > self.MOST:
@@ -86,6 +89,8 @@ def secret_changes(function: Any, given: dict[str, torch.Tensor], before: dict[s
     open_ones = {
         a.name for a in function._schema.arguments if a.alias_info is not None and a.alias_info.is_write
     }
+    written = {compat.storage_key(given[name]) for name in open_ones if name in given}
+    open_ones |= {name for name, tensor in given.items() if compat.storage_key(tensor) in written}
     changed = [
         name for name, tensor in given.items() if name not in open_ones and mark(tensor) != before[name]
     ]
@@ -134,7 +139,8 @@ def other_metadata(promised: Any, result: Any) -> list[str]:
 
 
 def metadata(tensor: torch.Tensor, what: str) -> str:
-    if what == "stride":
-        return str(tuple(tensor.stride())) if tensor.layout == torch.strided else ""
+    if what == "stride":  # that of a dimension of size 1 means nothing
+        strides = zip(tensor.shape, tensor.stride(), strict=True) if tensor.layout == torch.strided else ()
+        return str(tuple(stride if size > 1 else 1 for size, stride in strides))
     found = getattr(tensor, what)
     return str(tuple(found)) if what == "shape" else str(found)

@@ -147,7 +147,7 @@ class Stage:
 
     def hold(self, number: int) -> dict[str, Any] | None:
         """Fork a holder of this call. Returns None in the stage and a job in a trial."""
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():
             self.send({"event": "cuda", "call": number})
             return None
         reason = unforkable()

@@ -98,13 +98,19 @@ def defaults_of_changed(changed: dict[str, str]) -> dict[str, str]:
 
 
 def send_to_eager(operator: str) -> None:
-    """Make Inductor call the eager kernel of one ATen overload (`aten.ldexp.Tensor`)."""
+    """Make Inductor call the eager kernel of one ATen overload (`aten.ldexp.Tensor`).
+
+    An operator that is not torch's own is kept out of the graph: the compiler then never asks what it promises.
+    """
     import torch._inductor.decomposition as decomposition
     import torch._inductor.lowering as lowering
 
     overload: Any = torch.ops
     for part in operator.split("."):
         overload = getattr(overload, part)
+    if not operator.startswith(("aten.", "prims.")):
+        torch._dynamo.disallow_in_graph([overload, overload.overloadpacket])  # type: ignore[no-untyped-call]
+        return
     decomposition.decompositions.pop(overload, None)
     lowering.make_fallback(overload, warn=False, override_decomp=True)
     fast = getattr(decomposition, "fast_random_decomps", None)

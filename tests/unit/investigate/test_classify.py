@@ -182,13 +182,26 @@ BROKEN = {
 }  # fmt: skip
 
 
+def with_operators(outcome: Outcome, without: Outcome) -> FakeLab:
+    def answer(request: Any) -> Outcome:
+        return without if request.variant.eager_operators == ("mine.incr.default",) else outcome
+
+    return FakeLab(answer, operators=[BROKEN])
+
+
 @pytest.mark.parametrize("outcome", [wrong(), raised(), Killed(signal="SIGSEGV")])
 def test_an_operator_that_does_not_do_what_it_says_is_the_program_s_fault(outcome: Outcome) -> None:
-    verdict = classify(FakeLab(lambda request: outcome, operators=[BROKEN]), facts(), suspect(outcome), {})
+    verdict = classify(with_operators(outcome, SAME), facts(), suspect(outcome), {})
     assert verdict.kind == "user-error"
     assert "mine.incr.default is not torch's, and changes its argument x in place" in verdict.explanation
     assert verdict.culprit is not None
     assert (verdict.culprit.operator, verdict.culprit.line) == ("mine.incr.default", 7)
+
+
+def test_an_operator_without_which_it_fails_all_the_same_is_a_remark() -> None:
+    verdict = classify(with_operators(raised(), raised()), facts(), suspect(raised()), {})
+    assert (verdict.kind, verdict.culprit) == ("bug", None)
+    assert any("mine.incr.default changes its argument x" in remark for remark in verdict.remarks)
 
 
 def test_operators_are_not_asked_about_where_something_else_explains_it() -> None:

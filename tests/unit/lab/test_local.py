@@ -53,7 +53,7 @@ def test_a_program_that_could_not_start_is_started_again_next_time(
 ) -> None:
     journal = Journal(tmp_path / "journal.sqlite")
     lab = LocalLab.__new__(LocalLab)
-    lab.journal, lab.target = journal, {"name": "a.py"}
+    lab.journal, lab.target, lab.rerun = journal, {"name": "a.py"}, False
     lab.stage = lambda: SimpleNamespace(survey=Survey(**broken))  # type: ignore[assignment,method-assign]
     assert lab.survey() == Survey(**broken)
     lab.stage = lambda: SimpleNamespace(survey=Survey(ended=True))  # type: ignore[assignment,method-assign]

@@ -191,3 +191,14 @@ def test_other_precisions_views_and_the_random_state_are_left_alone() -> None:
         half.mul_(2)
     assert torch.equal(half, x.bfloat16() * 2)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_what_only_moves_or_chooses_numbers_is_exact() -> None:
+    x = torch.linspace(0.1, 0.9, 64).reshape(8, 8).bfloat16()
+    with OtherRounding(1):
+        assert torch.equal(x.clone(), x)
+        assert torch.equal(torch.cat([x, x])[:8], x)
+        assert torch.equal(torch.nn.functional.embedding(torch.tensor([3, 3]), x)[0], x[3])
+        assert torch.equal(x.sort(0, descending=True).values, x.flip(0))
+        assert torch.equal(x.relu(), x)
+        assert not torch.equal(x * 3, torch.mul(x, 3))

@@ -115,3 +115,33 @@ def test_nothing_that_goes_wrong_while_explaining_reaches_the_program(
 
     monkeypatch.setattr(guards, "failing", broken)
     assert failing(lambda x: x + 1, (torch.ones(2),), (torch.ones(3),)) == []
+
+
+def test_nothing_is_read_below_an_object_of_another_class() -> None:
+    """Reading can run the program's own code: an attribute may count, load or remove something."""
+    read: list[str] = []
+
+    class Plain:
+        k = 2
+
+    class Counting:
+        def __getattr__(self, name: str) -> int:
+            read.append(name)
+            return 3
+
+    def f(x: torch.Tensor, options: Any) -> torch.Tensor:
+        return x * options.k
+
+    told = failing(f, (torch.ones(2), Plain()))
+    guards.watch(lambda found: told.append(found))
+    compiled = torch.compile(f, backend="eager")
+    compiled(torch.ones(2), Plain())
+    read.clear()
+    real = guards.failing
+    seen: list[int] = []
+    try:
+        guards.failing = lambda *args: (real(*args), seen.append(len(read)))[0]  # type: ignore[func-returns-value]
+        compiled(torch.ones(2), Counting())
+    finally:
+        guards.failing = real
+    assert set(seen) == {0}

@@ -116,3 +116,28 @@ def test_sizes_that_are_symbols_pass_between_the_parts(dynamic: bool | None) -> 
         for size in (4, 6, 8):
             x = torch.randn(size, 4)
             torch.testing.assert_close(compiled(x), grown(x))
+
+
+def test_what_takes_an_item_of_several_results_goes_with_its_node() -> None:
+    def attention(x: torch.Tensor) -> torch.Tensor:
+        q, k, v = x.chunk(3, -1)
+        return torch.softmax(q @ k.transpose(0, 1), -1) @ v
+
+    x = torch.randn(4, 6)
+    for backend in ("aot_eager", "aot_eager_decomp_partition"):
+        _, nodes = run(backend, 0, 1 << 30, attention, x)
+        assert [step["name"] for step in nodes.steps].count("aten.chunk") == 1
+        assert not any("getitem" in step["name"] for step in nodes.steps)
+        for start in range(nodes.count):
+            for maximum in range(start, nodes.count + 1):
+                torch.testing.assert_close(run(backend, start, maximum, attention, x)[0], attention(x))
+
+
+def test_a_branch_is_one_node() -> None:
+    def branches(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda v: v.sin(), lambda v: v.cos(), (x,)) + 1
+
+    x = torch.ones(3)
+    _, nodes = run("aot_eager", 0, 1 << 30, branches, x)
+    for maximum in range(nodes.count + 1):
+        torch.testing.assert_close(run("aot_eager", 0, maximum, branches, x)[0], x.sin() + 1)

@@ -107,3 +107,24 @@ def test_it_works_below_autograd_and_in_no_grad() -> None:
     ]
     with torch.no_grad():
         assert checked(lambda: secret(x * 1, 1.0))
+
+
+@torch.library.custom_op(f"{SPACE}::row_wise", mutates_args=())
+def row_wise(x: torch.Tensor) -> torch.Tensor:
+    return x.t().clone(memory_format=torch.preserve_format)
+
+
+@row_wise.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(x.shape[1], x.shape[0])
+
+
+def test_the_stride_of_a_dimension_of_size_one_means_nothing() -> None:
+    assert checked(row_wise, torch.randn(5, 1)) == []
+
+
+def test_an_argument_that_shares_memory_with_one_that_is_changed_openly() -> None:
+    x = torch.randn(4)
+    assert checked(honest, torch.randn(2, 2), x.view(2, 2)) == []
+    base = torch.ones(2, 2)
+    assert checked(honest, base, base) == []
