@@ -311,7 +311,7 @@ def run_folder(target: Mapping[str, Any], settings: Settings) -> Path:
     try:
         parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot make the run folder {parent}: {error.strerror}") from error
+        raise UsageError(f"cannot make the run folder {settings.runs}: {error.strerror}") from error
     folder = parent / f"{stem}-{mark.hexdigest()[:10]}"
     if folder.exists() and ((folder / "finished").exists() or settings.fresh):
         shutil.rmtree(folder)
