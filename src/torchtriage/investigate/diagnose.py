@@ -265,8 +265,10 @@ def run_modes(lab: Asks, facts: Facts, suspect: Suspect, short: Request, seen: S
     column = suspect.column
     cells = {"default": seen.table["inductor"][column]}
     modes = [m for m in MODES if m != "default"] if facts.cuda else ["max-autotune"]
-    variant = dataclasses.replace(short.variant, backend="inductor", dynamic=symptom.setting(column))
-    requests = [dataclasses.replace(short, variant=dataclasses.replace(variant, mode=mode)) for mode in modes]
+    base = below.at_backend(suspect, short)
+    requests = [
+        dataclasses.replace(base, variant=dataclasses.replace(base.variant, mode=mode)) for mode in modes
+    ]
     cells.update(zip(modes, lab.run(requests), strict=True))
     found = {mode: ablation.cell(outcome) for mode, outcome in cells.items()}
     if not facts.cuda:

@@ -34,12 +34,18 @@ def split_switch(name: str) -> tuple[str, str]:
     raise AttributeError(f"no torch config of that name: {name}")
 
 
+def value_of(name: str) -> Any:
+    """What a switch is set to. Raises AttributeError for an unknown name."""
+    module_name, attribute = split_switch(name)
+    target: Any = importlib.import_module(module_name)
+    for part in attribute.split("."):
+        target = getattr(target, part)
+    return target
+
+
 def has_switch(name: str) -> bool:
     try:
-        module_name, attribute = split_switch(name)
-        target: Any = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            target = getattr(target, part)
+        value_of(name)
     except (AttributeError, ImportError):
         return False
     return True
@@ -76,10 +82,7 @@ def at_default(name: str) -> bool:
     """Whether a switch that was set once has its default all the same."""
     try:
         module_name, attribute = split_switch(name)
-        target: Any = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            target = getattr(target, part)
-        return bool(target == sys.modules[module_name]._config[attribute].default)
+        return bool(value_of(name) == sys.modules[module_name]._config[attribute].default)
     except Exception:
         return False
 
