@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 WORKERS ?= 2
 
 .NOTPARALLEL:
-.PHONY: venv test lint unit e2e demo bench rerun-acceptance
+.PHONY: venv test lint unit e2e demo bench rerun-acceptance reduce-acceptance
 
 venv: $(STAMP)
 
@@ -36,6 +36,10 @@ e2e: venv
 # Exit status 1 says that a symptom was found, which is what the example is for.
 demo: venv
 	$(BIN)/torchtriage diagnose examples/rescale.py || test $$? -eq 1
+
+# Every known program is reduced to a script that fails by itself. Takes about half an hour.
+reduce-acceptance: venv
+	REDUCE_CASES=all $(BIN)/python -m pytest tests/acceptance/test_reduce.py
 
 # Fork mode and rerun mode give the same verdict on every known case. Takes about half an hour.
 rerun-acceptance: venv

@@ -103,5 +103,64 @@ def diagnose(
     )
 
 
+@app.command(
+    context_settings={
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+    },
+    epilog="Exit status: 0 a script that was shown to fail by itself, 1 only a smaller program, 2 bad input or nothing to "
+    "reduce, 130 interrupted (the best script so far is on disk).",
+)
+def reduce(
+    context: typer.Context,
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET [ARGS]...", help="A script, or module:function. With -m, a module."),
+    ],
+    module: Annotated[
+        bool, typer.Option("-m", help="TARGET is a module, to be run as `python -m` does.")
+    ] = False,
+    time_limit: Annotated[float, typer.Option(help="Seconds that the search may take.")] = 600.0,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Replace names and texts of the program by neutral ones.")
+    ] = False,
+    bundle: Annotated[
+        bool, typer.Option(help="Collect torch's trace and logs of the script in bundle.zip.")
+    ] = True,
+    jobs: Annotated[int, typer.Option(help="Scripts at a time. 0: one a core, at most 4.")] = 0,
+    trial_timeout: Annotated[float, typer.Option(help="Seconds that one trial may take.")] = 180.0,
+    trial_memory: Annotated[float, typer.Option(help="GiB that one trial may take. 0: a fair share.")] = 0.0,
+    isolation: Annotated[
+        str, typer.Option(help="How trials of the verdict start: fork, rerun, or auto.")
+    ] = "auto",
+    runs: Annotated[str, typer.Option(help="Folder for run folders.")] = "runs",
+    python: Annotated[str, typer.Option(help="Interpreter to run the program with.")] = "",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Do not go on with an unfinished run.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Make the shortest script that fails in the same way, prove it, and write the issue."""
+    from torchtriage.cli.reduce import command
+
+    command(
+        target,
+        list(context.args),
+        module=module,
+        quiet=quiet,
+        settings={
+            "jobs": jobs,
+            "trial_timeout": trial_timeout,
+            "trial_memory": int(trial_memory * (1 << 30)),
+            "isolation": isolation,
+            "max_calls": 64,
+            "budget": 600.0,
+            "runs": runs,
+            "python": python,
+            "fresh": fresh,
+        },
+        more={"time_limit": time_limit, "redact": redact, "bundle": bundle},
+    )
+
+
 app.command()(trace_commands.trace)
 app.command()(trace_commands.diff)

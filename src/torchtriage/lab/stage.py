@@ -278,11 +278,11 @@ class Nursery:
     without the seconds that importing the compiler takes.
     """
 
-    def __init__(self, env: Mapping[str, str], python: str, patterns: bool):
+    def __init__(self, env: Mapping[str, str], python: str, patterns: bool, role: str = "nursery"):
         """`patterns`: build the pattern tables of a compiler for the CPU beforehand."""
         self.control, theirs = wire.pair()
         self.lock = threading.Lock()
-        command = [python, str(ENTRY), "nursery", str(theirs.fileno()), "patterns" if patterns else ""]
+        command = [python, str(ENTRY), role, str(theirs.fileno()), "patterns" if patterns else ""]
         self.process = subprocess.Popen(
             command, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()], start_new_session=True,

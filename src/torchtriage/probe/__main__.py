@@ -1,7 +1,7 @@
 """Entry of the processes that hold the user's program. Started by the lab, never by a person.
 
 `python __main__.py stage CONTROL_FD JOB_FILE` is a stage, `nursery CONTROL_FD PATTERNS` what runs the program anew
-for each trial, `judge CONTROL_FD` a judge of its own.
+for each trial, `scripts CONTROL_FD PATTERNS` what runs the candidates of a reducer, `judge CONTROL_FD` a judge of its own.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ def main() -> None:
         stage(int(rest[0]), rest[1])
     elif role == "nursery":
         nursery(int(rest[0]), rest[1] == "patterns")
+    elif role == "scripts":
+        scripts(int(rest[0]), rest[1] == "patterns")
 
 
 def nursery(descriptor: int, patterns: bool) -> None:
@@ -53,6 +55,27 @@ def nursery(descriptor: int, patterns: bool) -> None:
     with open(job["file"]) as file:
         request = json.load(file)
     start.run(request, None)
+
+
+def scripts(descriptor: int, patterns: bool) -> None:
+    """Hold torch, imported and as it is; fork for each script, and run it."""
+    import gc
+
+    from torchtriage.probe import compat, keeper, wire
+
+    keeper.die_with_parent()
+    control = wire.from_descriptor(descriptor)
+    compat.skip_in_dynamo("torchtriage")
+    from torchtriage.probe import script
+    from torchtriage.probe.stage import hold_call
+
+    def warm_up() -> None:
+        compat.warm_up(patterns)
+        compat.rehearse()
+        gc.collect()
+        gc.freeze()  # a collection in a fork would copy every page that objects lie in
+
+    script.run(hold_call(control, warm_up))
 
 
 def stage(descriptor: int, job_file: str) -> None:

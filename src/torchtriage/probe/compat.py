@@ -170,8 +170,15 @@ def warm_up(patterns: bool = True) -> None:
         warm_patterns()
     with contextlib.suppress(Exception):
         importlib.import_module("torch._inductor.cpu_vec_isa").pick_vec_isa()
-    with contextlib.suppress(Exception):
-        importlib.import_module("torch._inductor.decomposition").select_decomp_table()
+    forget_tables()
+
+
+def forget_tables() -> None:
+    """Drop copies of the table of decompositions: what a program registers later would not be in them."""
+    module = sys.modules.get("torch._inductor.decomposition")
+    for value in list(vars(module).values()) if module is not None else ():
+        if callable(getattr(value, "cache_clear", None)):
+            value.cache_clear()
 
 
 def warm_patterns() -> None:
@@ -247,6 +254,64 @@ def counters() -> dict[str, dict[str, int]]:
     from torch._dynamo.utils import counters as table
 
     return {str(group): {str(k): int(v) for k, v in values.items()} for group, values in table.items()}
+
+
+def compile_seconds() -> float:
+    """Seconds that Dynamo says it compiled, all frames together."""
+    try:
+        from torch._dynamo.utils import compilation_time_metrics as table
+
+        return float(sum(table.get("_compile.compile_inner", ())))
+    except ImportError:
+        return 0.0
+
+
+def build_no_kernels(past: type[BaseException]) -> None:
+    """A kernel for the CPU is not built: what stands for it raises `past` when it is called."""
+
+    def build(*args: Any, **kwargs: Any) -> Any:
+        def kernel(*args: Any, **kwargs: Any) -> None:
+            raise past
+
+        return kernel
+
+    with contextlib.suppress(ImportError, AttributeError):
+        from torch._inductor.async_compile import AsyncCompile
+
+        AsyncCompile.cpp_pybinding = AsyncCompile.cpp = build  # type: ignore[method-assign]
+
+
+def rehearse() -> None:
+    """Compile something small at every layer, so that a fork of this process need not do what only the first time needs.
+
+    No kernel is built and nothing that runs in parallel is run. What was counted is forgotten.
+    """
+
+    class Past(BaseException):
+        pass
+
+    def small(x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x) + 1
+
+    names = ("cpp_pybinding", "cpp")
+    with contextlib.suppress(Exception):
+        from torch._inductor.async_compile import AsyncCompile
+
+        real = [getattr(AsyncCompile, name) for name in names]
+        build_no_kernels(Past)
+        try:
+            for backend in ("eager", "aot_eager", "inductor"):
+                for needs_grad in (False, True):
+                    with contextlib.suppress(Past, Exception):
+                        torch.compile(small, backend=backend)(
+                            torch.ones(3, requires_grad=needs_grad)
+                        ).sum().backward()
+                    reset()
+        finally:
+            for name, value in zip(names, real, strict=True):
+                setattr(AsyncCompile, name, value)
+    forget_tables()
+    clear_counters()
 
 
 def frame_compiles() -> int:

@@ -138,8 +138,9 @@ def watch(child: int, reading: int, limits: Limits, lab: socket.socket | None) -
     output, begin, peak = Output(), time.monotonic(), 0
     ended, status, reason, next_look, next_count = False, 0, "", 0.0, begin + 0.2
     usage = None
+    alarm = end_of(child)
     while True:
-        drain(reading, output, 0.0 if ended else 0.05)
+        drain(reading, output, 0.0 if ended else 0.05, alarm)
         pid, status_now, usage_now = os.wait4(child, os.WNOHANG) if not ended else (0, 0, None)
         if pid:
             ended, status, usage = True, status_now, usage_now
@@ -159,6 +160,8 @@ def watch(child: int, reading: int, limits: Limits, lab: socket.socket | None) -
             reason = "lab-gone"
         if reason:
             break
+    if alarm >= 0:
+        os.close(alarm)
     busy = busy_programs() if reason == "timeout" else []
     left = sweep()
     if not ended:
@@ -179,12 +182,21 @@ def watch(child: int, reading: int, limits: Limits, lab: socket.socket | None) -
     }
 
 
-def drain(reading: int, output: Output, seconds: float) -> None:
-    """Read what there is, and wait for more at most `seconds`."""
+def end_of(child: int) -> int:
+    """A descriptor that can be read once the process has ended; -1 where the system has none. Linux."""
+    try:
+        return os.pidfd_open(child)
+    except (AttributeError, OSError):
+        return -1
+
+
+def drain(reading: int, output: Output, seconds: float, alarm: int = -1) -> None:
+    """Read what there is, and wait for more at most `seconds`, or until `alarm` can be read."""
     begin = time.monotonic()
+    watched = [reading] if alarm < 0 else [reading, alarm]
     while True:
-        ready, _, _ = select.select([reading], [], [], seconds)
-        if not ready:
+        ready, _, _ = select.select(watched, [], [], seconds)
+        if reading not in ready:
             return
         try:
             data = os.read(reading, 1 << 20)

@@ -1,0 +1,98 @@
+"""The road over Python source: the order of the passes, and what they need to know of the script first."""
+
+from __future__ import annotations
+
+from torchtriage.reduce import engine, notes
+from torchtriage.reduce import tree as trees
+from torchtriage.reduce.engine import Row, Search
+from torchtriage.reduce.passes import (
+    arguments,
+    decorations,
+    expressions,
+    inline,
+    literals,
+    outputs,
+    statements,
+    tensors,
+)
+from torchtriage.reduce.tester import Tester
+
+#: Cheap and coarse first; what makes the most of the others possible comes before them.
+STRUCTURE = (
+    Row("outputs", outputs.cut, together=False),
+    Row("unused values", outputs.unused),
+    Row("annotations", decorations.drop),
+    Row("statements", statements.delete),
+    Row("blocks", statements.unwrap, together=False),
+    Row("functions", inline.functions, together=False),
+    Row("unused variables", statements.unused_targets),
+    Row("decorators", decorations.undecorate),
+    Row("parameters", arguments.parameters),
+    Row("arguments", arguments.drop),
+)
+DETAILS = (
+    Row("one-line functions", inline.one_liners, together=False),
+    Row("lists", inline.lists, together=False),
+    Row("classes", inline.classes, together=False),
+    Row("split assignments", statements.split, together=False, smaller=trees.needs_less),
+    Row("expressions", expressions.simplify, together=False),
+    Row("variables", inline.variables, together=False),
+    Row("equal assignments", statements.join, together=False),
+    Row("shapes", literals.shared, together=False),
+    Row("literals", literals.single, together=False),
+)
+
+
+def reduce(search: Search, tester: Tester, straight: bool = False) -> None:
+    """Make the script of a search as small as the passes can. Raises engine.Interrupted when the time is up.
+
+    `straight`: it is the text of a captured graph, whose values all hang together: that is cut at both ends first.
+    """
+    drop_unexecuted(search, tester)
+    if straight:
+        engine.run(search, STRUCTURE[:2], again=1)
+        cut_inputs(search, tester)
+    for _ in range(6):
+        start = search.best
+        engine.run(search, STRUCTURE, again=2)
+        replace_values(search, tester)
+        engine.run(search, (*STRUCTURE, *DETAILS), again=2)
+        if search.best == start:
+            return
+
+
+def drop_unexecuted(search: Search, tester: Tester) -> None:
+    """What no run of the script reaches can go at once."""
+    failure = tester.failure
+    mode = "compare" if failure.kind == "differs" else "compiled"
+    request = tester.conditions.request(search.best, mode=mode, covered=True)
+    covered = set(tester.lab.run(request).covered)
+    if failure.kind != "differs":
+        covered |= tester.lab.run(tester.eager(search.best).with_(covered=True)).covered
+    if covered:
+        search.run_pass(Row("lines that are not run", statements.uncovered(covered)))
+
+
+def replace_values(search: Search, tester: Tester) -> None:
+    """Put fresh values in the place of what is computed from others."""
+    cut_inputs(search, tester)
+    known = take_notes(search, tester)
+    search.run_pass(Row("values", tensors.values(known), together=False, smaller=trees.needs_less))
+
+
+def cut_inputs(search: Search, tester: Tester) -> None:
+    """What a compiled function computes becomes what it is given."""
+    for choice in (0, 1, 2):
+        known = take_notes(search, tester)
+        if known:
+            search.run_pass(Row("computations", tensors.inputs(known, choice)))
+
+
+def take_notes(search: Search, tester: Tester) -> dict[str, dict[str, object]]:
+    """What the expressions of the best script are in eager mode, by their text."""
+    text, names = notes.instrument(search.best)
+    end = tester.lab.run(tester.conditions.request(text, mode="notes", before_build=False))
+    found: dict[str, dict[str, object]] = {}
+    for number, note in end.notes.items():
+        found.setdefault(names[int(number)], note)
+    return found

@@ -1,0 +1,186 @@
+"""The front door of `reduce`: from a target to the reproducer, the issue and the bundle in a run folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import os
+import shutil
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torchtriage import __version__, api
+from torchtriage.api import Settings, UsageError
+from torchtriage.lab.bundle import make_bundle
+from torchtriage.lab.journal import Journal
+from torchtriage.lab.local import Progress
+from torchtriage.lab.scripts import ScriptLab
+from torchtriage.model.diagnosis import Diagnosis
+from torchtriage.model.reduction import Reduction
+from torchtriage.reduce import drive
+from torchtriage.reduce.drive import CannotReduce, Program, Wishes
+from torchtriage.report import reduction as reports
+from torchtriage.report.files import write
+
+
+@dataclasses.dataclass(frozen=True)
+class ReduceSettings:
+    """What a person can choose about a reduction. Times in seconds."""
+
+    time_limit: float = 600.0
+    """From the start of the search."""
+    redact: bool = False
+    bundle: bool = True
+
+
+DEFAULT, USUAL = Settings(), ReduceSettings()
+
+
+def reduce(
+    target: Mapping[str, Any],
+    settings: Settings = DEFAULT,
+    more: ReduceSettings = USUAL,
+    progress: Progress | None = None,
+    note: Callable[[str], None] = lambda text: None,
+    best: drive.Best = lambda point, text: None,
+    command: str = "",
+    diagnosis: Diagnosis | None = None,
+) -> Reduction:
+    """Reduce a program that fails. Raises UsageError for what cannot be reduced; writes repro.py, issue.md, a bundle.
+
+    `diagnosis`: the verdict, where it is known already; else it is made first.
+    """
+    program = program_of(target)
+    if diagnosis is None:
+        verdict = dataclasses.replace(settings, verdict_only=True)
+        diagnosis = api.run(target, verdict, progress, note, command)
+    folder = reduction_folder(target, settings, more)
+    journal = open_journal(folder)
+    chosen = api.options(settings)
+    lab = ScriptLab(
+        folder / "scripts", chosen.store, chosen.python, path=program.folders, bytes=chosen.trial_bytes,
+        workdir=os.getcwd(),
+    )  # fmt: skip
+    wishes = Wishes(
+        jobs=chosen.jobs,
+        threads=chosen.user_threads,
+        trial_seconds=min(settings.trial_timeout, 60.0),
+        deadline=time.monotonic() + more.time_limit,
+        redact=more.redact,
+    )
+    try:
+        found = drive.reduce(lab, program, diagnosis, wishes, journal, folder, note, best)
+        bundle = "bundle.zip" if more.bundle and found.proven else ""
+        found = dataclasses.replace(found, folder=api.shown_path(folder), command=command, bundle=bundle)
+        deliver(found, lab, folder, more, note)
+        if not found.stopped:
+            (folder / "finished").write_text(time.strftime("%Y-%m-%dT%H:%M:%S\n"))
+        return found
+    except CannotReduce as error:
+        raise UsageError(f"cannot reduce it: {error}") from error
+    finally:
+        journal.close()
+        lab.close()
+
+
+def deliver(
+    found: Reduction, lab: ScriptLab, folder: Path, more: ReduceSettings, note: Callable[[str], None]
+) -> None:
+    """Write the issue, the page and the bundle beside the script."""
+    issue = reports.issue(found)
+    write(folder / "issue.md", issue)
+    write(folder / "reduction.html", reports.page(found))
+    write(folder / "reduction.json", json.dumps(found.to_json(), indent=2, default=str) + "\n")
+    if found.bundle:
+        note("collecting logs for the bundle")
+        make_bundle(lab, folder, found.script, issue, found.command)
+
+
+def open_journal(folder: Path) -> Journal:
+    try:
+        journal = Journal(folder / "journal.sqlite")
+        journal.count("script")
+        return journal
+    except sqlite3.DatabaseError as error:
+        raise UsageError(
+            f"the journal of the unfinished run is damaged ({error}): begin anew with --fresh"
+        ) from error
+
+
+def reduction_folder(target: Mapping[str, Any], settings: Settings, more: ReduceSettings) -> Path:
+    """The folder of this reduction: that of an unfinished one of the same program, else a new one."""
+    folder = api.run_folder(
+        {**target, "redact": more.redact}, dataclasses.replace(settings, verdict_only=True)
+    )
+    renamed = folder.with_name(folder.name + "-reduce")
+    if renamed.exists() and ((renamed / "finished").exists() or settings.fresh):
+        shutil.rmtree(renamed)
+    if renamed.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        return renamed
+    folder.rename(renamed)
+    return renamed
+
+
+def program_of(target: Mapping[str, Any]) -> Program:
+    """The text of a target, and where its modules lie. Raises UsageError where it has none."""
+    name, args = str(target["name"]), list(target.get("args", ()))
+    if target["kind"] == "script":
+        path = Path(name, "__main__.py") if Path(name).is_dir() else Path(name)
+        text, folder = read(path), str(path.resolve().parent)
+        return Program(with_arguments(text, [name, *args]) if args else text, (folder,))
+    if target["kind"] == "module":
+        return program_of_module(name, args)
+    if target["kind"] == "callable":
+        module, _, attribute = name.partition(":")
+        if module.endswith(".py"):
+            folder, module = str(Path(module).resolve().parent), Path(module).stem
+        else:
+            folder = os.getcwd()
+        first = attribute.partition(".")[0]
+        return Program(f"from {module} import {first}\n{attribute}()\n", (folder,))
+    raise UsageError("only programs can be reduced: a script, a module or module:function")
+
+
+def program_of_module(name: str, args: list[str]) -> Program:
+    sys.path.insert(0, os.getcwd())
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            name = f"{name}.__main__"
+            spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        spec = None
+    finally:
+        sys.path.remove(os.getcwd())
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        raise UsageError(f"no module named {name} that can be run with -m")
+    from torchtriage.reduce.files import absolute_text
+
+    text = absolute_text(read(Path(spec.origin)), name)
+    return Program(with_arguments(text, [name, *args]) if args else text, (os.getcwd(),))
+
+
+def read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
+
+
+def with_arguments(text: str, argv: list[str]) -> str:
+    """The script with its command line in it: a reproducer is run without one."""
+    lines = text.splitlines(keepends=True)
+    position = next(
+        (i + 1 for i, line in reversed(list(enumerate(lines))) if line.startswith("from __future__")), 0
+    )
+    lines.insert(position, f"import sys\nsys.argv = {argv!r}\n")
+    return "".join(lines)
+
+
+__all__ = ["ReduceSettings", "__version__", "reduce"]

@@ -1,0 +1,1 @@
+"""Tests of the reduce room; a package, so that its helpers are imported relatively."""

@@ -1,0 +1,256 @@
+"""The last form of a script, the user's modules, ranks, conditions and redaction."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from torchtriage.lab.scripts import ScriptEnd, ScriptRequest
+from torchtriage.reduce import conditions, files, finish, graphs, harness, rank, redact
+from torchtriage.reduce import tree as trees
+from torchtriage.reduce.engine import Search
+from torchtriage.reduce.signature import Failure
+from torchtriage.reduce.tester import Conditions, Tester, draws
+
+ONE_CALL = "import torch\n\n@torch.compile\ndef f(x):\n    return x.sin()\n\ndef run():\n    return f(torch.ones(3))\n"
+
+
+def first(text: str, failure: Failure) -> str:
+    return next(iter(finish.forms(text, failure, Conditions())))
+
+
+def test_a_compiled_call_stands_beside_the_eager_one() -> None:
+    made = first(ONE_CALL, Failure("differs", aspect="value"))
+    assert made.endswith("x = torch.ones(3)\ntorch.testing.assert_close(torch.compile(f)(x), f(x))\n")
+    assert "run" not in made and "@" not in made
+
+
+def test_arguments_of_torch_compile_are_kept() -> None:
+    text = ONE_CALL.replace("@torch.compile\n", "@torch.compile(dynamic=True)\n")
+    assert "torch.compile(f, dynamic=True)(x)" in first(text, Failure("differs", aspect="value"))
+
+
+def test_several_calls_are_run_twice() -> None:
+    text = ONE_CALL.replace("return f(torch.ones(3))", "f(torch.ones(2))\n    return f(torch.ones(3))")
+    made = list(finish.forms(text, Failure("differs", aspect="stride"), Conditions()))[1]
+    assert "expected = run()" in made and "assert_close(run(), expected, check_stride=True)" in made
+
+
+def test_what_is_no_tensor_is_compared_plainly() -> None:
+    text = ONE_CALL.replace("f(torch.ones(3))", "f(torch.ones(3)).requires_grad")
+    assert "assert run() == expected" in first(text, Failure("differs", aspect="value"))
+
+
+def test_a_missing_exception_is_raised_by_the_last_line() -> None:
+    text = "import torch\n\ndef f(x):\n    return x\ntorch.compile(f)(torch.ones(3))\n"
+    made = first(text, Failure("no-exception", type="builtins.IndexError"))
+    assert made.splitlines()[-5:] == [
+        "try:",
+        "    torch.compile(f)(x)",
+        "except Exception:",
+        "    raise SystemExit(0)",
+        "f(x)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("failure", "wanted"),
+    [
+        (Failure("killed", signal="SIGFPE"), "assert process.exitcode == 0"),
+        (Failure("timeout", seconds=30), "faulthandler.dump_traceback_later(30, exit=True)"),
+        (Failure("slow", seconds=12), "assert time.perf_counter() - start < 12"),
+        (Failure("recompiles"), "<= 3"),
+        (Failure("graph-break", reason="x"), 'counters["graph_break"]'),
+    ],
+)
+def test_other_failures_end_with_an_assertion_of_their_own(failure: Failure, wanted: str) -> None:
+    made = first("import torch\nf = torch.compile(abs)\nf(1)\n", failure)
+    compile(made, "repro.py", "exec")
+    assert wanted in made.replace("'", '"')
+
+
+def test_the_backend_of_the_layer_is_tried_after_the_programs_own() -> None:
+    made = list(finish.forms(ONE_CALL, Failure("differs", aspect="value"), Conditions(backend="aot_eager")))
+    assert "aot_eager" not in made[0] and any("backend='aot_eager'" in text for text in made)
+
+
+def test_switches_come_after_the_imports() -> None:
+    given = Conditions(switches=(("torch._inductor.config.fallback_random", True),))
+    made = list(finish.forms(ONE_CALL, Failure("differs", aspect="value"), given))[-1]
+    assert "import torch._inductor.config\ntorch._inductor.config.fallback_random = True" in made
+
+
+class FakePlain:
+    """Plays a fresh python: the script fails when it holds a word."""
+
+    def __init__(self, output: str, disabled: int = 0):
+        self.output, self.disabled, self.calls = output, disabled, 0
+
+    def plain(self, script: Path, seconds: float, compiled: bool = True) -> tuple[int, str]:
+        self.calls += 1
+        return (1, self.output) if compiled else (self.disabled, "")
+
+
+def test_a_script_is_proven_by_five_failures_and_one_pass(tmp_path: Path) -> None:
+    lab = FakePlain("AssertionError: not close")
+    found = finish.finish(lab, ONE_CALL, Failure("differs", aspect="value"), Conditions(), tmp_path)
+    assert found.proven and (found.failures, found.runs, lab.calls) == (5, 5, 6)
+
+
+@pytest.mark.parametrize(
+    "lab", [FakePlain("AssertionError", disabled=1), FakePlain("ImportError: no module")]
+)
+def test_a_script_that_fails_without_the_compiler_or_otherwise_is_not_proven(
+    lab: FakePlain, tmp_path: Path
+) -> None:
+    assert not finish.finish(lab, ONE_CALL, Failure("differs", aspect="value"), Conditions(), tmp_path).proven
+
+
+# --- forms of the search ----------------------------------------------------------------------------------
+
+
+def test_a_program_becomes_a_function_that_returns_its_variables() -> None:
+    text = "import math\nsize = 4\ndef area():\n    return size * size\nout = area()\n"
+    names: dict[str, object] = {}
+    exec(harness.as_run(text), names)
+    assert names["run"]() == {"size": 4, "out": 16}  # type: ignore[operator]
+    assert "size" in names  # read by a function: still a global
+
+
+def test_results_of_compiled_calls_are_kept_where_they_are_made() -> None:
+    text = "def net(x):\n    return [x]\ndef main():\n    print(len(net(5)))\nmain()\n"
+    site = {"call": 0, "line": 4, "col": 14, "end_line": 4, "end_col": 20}
+    made, numbers = harness.keeping(text, [site])
+    names: dict[str, object] = {}
+    exec(made, names)
+    assert names["kept"] == [[5]] and numbers == [0]
+
+
+def test_paths_become_expressions() -> None:
+    assert harness.expression_of("{}['model'].get_parameter('a.b').grad") == "model.get_parameter('a.b').grad"
+    assert harness.expression_of("{}['kept'][2]['logits']") == "kept[2]['logits']"
+
+
+def test_what_the_symptom_names_is_looked_at_first() -> None:
+    rows = [
+        {"path": "{}['x']", "aspect": "value", "gross": True},
+        {"path": "{}['kept'][0]", "aspect": "value", "gross": True},
+        {"path": "{}['x'].grad", "aspect": "value", "gross": False},
+    ]
+    assert next(r["path"] for r in harness.choose(rows, ("grad",))) == "{}['x'].grad"
+    assert next(r["path"] for r in harness.choose(rows, ("value",))) == "{}['kept'][0]"
+
+
+def test_arguments_are_given_to_every_torch_compile() -> None:
+    made = harness.compiled_with(
+        "import torch\n@torch.compile\ndef f(): ...\nm.compile(mode='x')\n", backend="eager"
+    )
+    assert "@torch.compile(backend='eager')" in made and "m.compile(backend='eager')" in made
+
+
+# --- modules of the user's own -----------------------------------------------------------------------------
+
+MODULES = {
+    "layers": "import torch\nfrom .sizes import WIDTH\nclass Net:\n    w = WIDTH\nif __name__ == '__main__':\n    boom()\n",
+    "sizes": "WIDTH = 7\n",
+    "pkg.model": "from .part import thing as it\nvalue = it\n",
+    "pkg.part": "thing = 3\n",
+    "faulty": "import torch._inductor.lowering\nWIDTH = 1\n",
+}
+
+
+def test_modules_are_put_into_the_script() -> None:
+    text = "import layers\nfrom pkg.model import value\nout = (layers.Net.w, value)\n"
+    made = files.with_modules(text.replace(".sizes", "sizes"), MODULES.get)
+    assert "import layers" not in made and "boom" not in made
+    names: dict[str, object] = {}
+    exec(made.replace("from sizes import WIDTH", "WIDTH = 7"), names)
+    assert names["out"] == (7, 3)
+
+
+def test_a_module_that_changes_torch_stays() -> None:
+    text = "import faulty\nout = faulty.WIDTH\n"
+    assert files.with_modules(text, MODULES.get) == text
+    assert files.registering(text, MODULES.get) == ["import faulty"]
+
+
+def test_a_module_whose_names_are_in_use_stays() -> None:
+    text = "import sizes\nWIDTH = 2\nout = sizes.WIDTH\n"
+    assert files.with_modules(text, MODULES.get) == text
+
+
+def test_ranks() -> None:
+    def own(name: str) -> str | None:
+        return "" if name == "mine" else None
+
+    assert rank.rank("import torch\nimport math\n", own) == ("self-contained, under 100 lines", "")
+    assert rank.rank("import torch\n" + "x = 1\n" * 100, own)[0] == "self-contained"
+    assert rank.rank("import torch, numpy\n", own) == (
+        "needs packages that anyone can install",
+        "it imports numpy",
+    )
+    assert rank.rank("import mine\n", own)[0] == rank.rank("open('x')\n", own)[0] == "needs files of yours"
+
+
+# --- conditions and redaction --------------------------------------------------------------------------------
+
+
+class FakeLab:
+    """Plays torch.compile: a script fails when it holds a word."""
+
+    def __init__(self, word: str):
+        self.word = word
+
+    def run(self, request: ScriptRequest) -> ScriptEnd:
+        fails = self.word in request.text and request.mode != "eager"
+        return ScriptEnd(signal="SIGFPE" if fails else "")
+
+
+def asking(word: str) -> Tester:
+    return Tester(FakeLab(word), Failure("killed", signal="SIGFPE"), Conditions(backend="aot_eager"))
+
+
+def test_each_condition_is_taken_away_in_a_trial() -> None:
+    text = (
+        "import torch\nx = torch.ones(3, dtype=torch.float16, requires_grad=True)\nwith torch.no_grad():\n"
+        "    y = torch.compile(abs)(x)\n    x.add_(1)\n"
+    )
+    found = {n.name: n.needed for n in conditions.find(text, asking("no_grad"))}
+    assert found["no_grad"] and not found["float16, bfloat16 or float64"] and not found["mutation"]
+    assert "backward" not in found and "hooks" not in found
+
+
+def test_names_and_texts_are_replaced_consistently() -> None:
+    text = "import torch\nclass SecretNet:\n    def go(self):\n        return 'secret/path'\nnet = SecretNet()\nnet.go()\n"
+    search = Search(lambda text: "torch" in text, text)
+    redact.rename(search)
+    search.close()
+    assert "ecret" not in search.best and "go" not in search.best
+    exec(search.best.replace("import torch", ""), {})
+
+
+def test_texts_that_the_failure_needs_stay() -> None:
+    search = Search(lambda text: "'inductor'" in text, "backend = 'inductor'\nname = 'private'\n")
+    redact.rename(search)
+    search.close()
+    assert "'inductor'" in search.best and "private" not in search.best
+
+
+def test_scripts_that_draw_are_told_from_those_that_do_not() -> None:
+    assert draws("x = torch.randn(3)") and not draws("torch.manual_seed(0)\nx = torch.randn(3)")
+    assert not draws("x = torch.ones(3)")
+
+
+def test_a_graph_becomes_a_script() -> None:
+    tensor = {"kind": "tensor", "shape": [2], "stride": [1], "dtype": "torch.float32", "contiguous": True,
+              "requires_grad": True, "leaf": True}  # fmt: skip
+    graph = {"text": "def f(s, x):\n    return (x,)\n", "imports": ["torch"], "nodes": 1,
+             "inputs": [["s", {"kind": "plain", "text": "5", "size": True}], ["x", tensor]]}  # fmt: skip
+    made = list(graphs.scripts([graph, {"problem": "cannot"}], backward=True, last_first=False))
+    assert "torch.compile(f, dynamic=True)(5, torch.randn(2, requires_grad=True))" in made[0]
+    assert "backward()" in made[0] and all(compile(text, "r.py", "exec") for text in made)
+
+
+def test_lines_do_not_count_imports_comments_and_blank_ones() -> None:
+    assert trees.lines_of("import torch\n\n# why\nfrom a import b\nx = 1\n") == 1
+    assert ast.parse(trees.text_of(ast.parse("x=1")))
