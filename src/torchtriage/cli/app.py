@@ -77,6 +77,12 @@ def diagnose(
             "--verdict-only", help="Stop at the verdict: no search for the cause and no workarounds."
         ),
     ] = False,
+    reduce: Annotated[
+        bool,
+        typer.Option(
+            "--reduce", help="Go on to a reproducer with what is left of the budget, as `reduce` does."
+        ),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Run a program under every layer of the compiler, and say which one is at fault and what helps."""
@@ -100,6 +106,7 @@ def diagnose(
             "fresh": fresh,
             "verdict_only": verdict_only,
         },
+        reduce=reduce,
     )
 
 

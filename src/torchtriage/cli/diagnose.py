@@ -21,9 +21,16 @@ from torchtriage.report import jsonout, terminal
 
 
 def command(
-    target: str, args: list[str], *, module: bool, json_to: str, quiet: bool, settings: dict[str, Any]
+    target: str,
+    args: list[str],
+    *,
+    module: bool,
+    json_to: str,
+    quiet: bool,
+    settings: dict[str, Any],
+    reduce: bool = False,
 ) -> None:
-    """Run, render, and leave with the exit status of the diagnosis."""
+    """Run, render, reduce if that is asked for, and leave with the exit status of the diagnosis."""
     quiet = quiet or json_to == "-"
     show = Progress(quiet) if sys.stderr.isatty() else PlainProgress(quiet)
     signal.signal(signal.SIGTERM, end)
@@ -48,7 +55,27 @@ def command(
         leave(status)
     show.close()
     write(found, json_to)
+    if reduce and found.kind not in ("none", "inconclusive"):
+        reduce_after(found, parse_target(target, args, module), Settings(**settings), show)
     leave(found.exit_status)
+
+
+def reduce_after(found: Diagnosis, target: dict[str, Any], settings: Settings, show: Progress) -> None:
+    """Go on to a reproducer with what is left of the budget. The verdict stands, whatever comes of it."""
+    from torchtriage.reducing import ReduceSettings
+    from torchtriage.reducing import reduce as run_reduction
+    from torchtriage.report.reduction import text
+
+    more = ReduceSettings(time_limit=max(settings.budget - found.seconds, 30.0))
+    try:
+        made = run_reduction(target, settings, more, note=show.note, command=found.command, diagnosis=found)
+        show.close()
+        sys.stdout.write("\n" + text(made))
+    except UsageError as error:
+        show.close()
+        print(f"torchtriage: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        show.close()
 
 
 class Ended(KeyboardInterrupt):

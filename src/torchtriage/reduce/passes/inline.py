@@ -300,7 +300,7 @@ def lists(tree: ast.Module) -> list[Change]:
 
 def appends(tree: ast.Module, name: str) -> list[tuple[Block, ast.stmt, ast.expr]]:
     """Statements `name.append(value)`."""
-    found = []
+    found: list[tuple[Block, ast.stmt, ast.expr]] = []
     for block in trees.blocks(tree):
         for statement in block:
             match statement:
