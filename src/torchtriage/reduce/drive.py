@@ -6,9 +6,11 @@ Everything is remembered as it comes: the best script is on disk after each step
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import hashlib
 import math
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ GRAPH_LINES = 45
 """A program with more lines is first tried as one captured graph of it."""
 STEADY_RUNS, FLAKY_RUNS, ERROR = 3, 12, 0.05
 MOST_GRAPH_SCRIPTS = 24
+TIME_UP = "the time was up"
 
 
 class Lab(Protocol):
@@ -99,9 +102,11 @@ def reduce(
         if wishes.redact:
             redact.rename(search)
     except Interrupted:
-        stopped = "the time was up"
+        stopped = TIME_UP
     except KeyboardInterrupt:
         stopped = "interrupted"
+    except OSError as error:  # a full disk: what was written is whole
+        stopped = f"nothing more can be written: {error.strerror}"
     finally:
         search.close()
     found = Reduction(
@@ -117,7 +122,7 @@ def reduce(
         diagnosis=diagnosis,
         slips=tuple(sorted(start.tester.slips.items(), key=lambda item: -item[1])[:8]),
     )
-    if stopped != "interrupted":
+    if not stopped or stopped == TIME_UP:
         found = proven(lab, program, search.best, start, found, folder, note)
     return dataclasses.replace(found, seconds=round(time.monotonic() - begin, 1))
 
@@ -275,7 +280,8 @@ class Remembered:
         known = self.journal.get("script", key)
         if known is None:
             known = self.tester(text)
-            self.journal.put("script", key, "", known)
+            with contextlib.suppress(sqlite3.Error):  # a full disk: it is asked again next time
+                self.journal.put("script", key, "", known)
         return bool(known)
 
 
