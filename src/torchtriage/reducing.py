@@ -69,7 +69,7 @@ def reduce(
     wishes = Wishes(
         jobs=chosen.jobs,
         threads=chosen.user_threads,
-        trial_seconds=min(settings.trial_timeout, 60.0),
+        trial_seconds=max(60.0, 30.0 + 5.0 * diagnosis.program.seconds),
         deadline=time.monotonic() + more.time_limit,
         redact=more.redact,
     )

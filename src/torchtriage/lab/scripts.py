@@ -15,6 +15,9 @@ from typing import Any
 from torchtriage.lab.stage import DROPPED, Nursery, Waiting, environment
 from torchtriage.probe.keeper import signal_name
 
+MOST_FILES = 1000
+"""Entries of a folder that scripts find in theirs."""
+
 
 @dataclass(frozen=True)
 class ScriptRequest:
@@ -101,8 +104,8 @@ class ScriptLab:
         script.write_text(request.text)
         workdir = folder / "work"
         workdir.mkdir()
-        if self.workdir:
-            link_files(Path(self.workdir), workdir)
+        for source in dict.fromkeys(filter(None, (self.workdir, *self.path))):
+            link_files(Path(source), workdir)
         job = {
             "file": str(script), "folder": str(workdir), "mode": request.mode, "argv": self.argv, "path": self.path,
             "backend": request.backend, "threads": request.threads, "switches": dict(request.switches),
@@ -177,6 +180,9 @@ class ScriptLab:
 
 def link_files(source: Path, target: Path) -> None:
     """The program's working folder as its scripts see it: its entries by link, what is written stays in the copy."""
-    for entry in sorted(source.iterdir())[:2000]:
-        if entry.name not in ("result.json", "runs", "__pycache__"):
+    for entry in sorted(source.iterdir())[:MOST_FILES]:
+        if (
+            entry.name not in ("result.json", "runs", "__pycache__")
+            and not (target / entry.name).is_symlink()
+        ):
             (target / entry.name).symlink_to(entry.resolve())

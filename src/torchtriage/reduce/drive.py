@@ -31,6 +31,8 @@ GRAPH_LINES = 45
 """A program with more lines is first tried as one captured graph of it."""
 STEADY_RUNS, FLAKY_RUNS, ERROR = 3, 12, 0.05
 MOST_GRAPH_SCRIPTS = 24
+LEAST_SECONDS, PATIENCE = 20.0, 8.0
+"""A script may take this many times as long as the program, and at least so many seconds."""
 TIME_UP = "the time was up"
 
 
@@ -231,15 +233,24 @@ def package_imports(text: str) -> Iterator[str]:
 
 
 def steady(lab: Lab, first: Start) -> tuple[Start, str]:
-    """Whether the failure shows every time. Where it does not: how often, and scripts are tried more than once."""
+    """How long scripts may take, and whether the failure shows every time; where not, how often.
+
+    Scripts are then tried more than once.
+    """
+    begin = time.monotonic()
+    shown = [first.tester(first.text) for _ in range(STEADY_RUNS)]
+    took = (time.monotonic() - begin) / STEADY_RUNS
     tester = first.tester
-    shown = [tester(first.text) for _ in range(STEADY_RUNS)]
+    if tester.failure.kind not in ("timeout", "slow"):
+        tester = tester.within(max(LEAST_SECONDS, PATIENCE * took))
+        first = dataclasses.replace(first, tester=tester)
     if all(shown):
         return first, ""
     more = [tester(first.text) for _ in range(FLAKY_RUNS - STEADY_RUNS)]
     rate = max((sum(shown) + sum(more)) / FLAKY_RUNS, 1 / FLAKY_RUNS)
     repeats = math.ceil(math.log(ERROR) / math.log(1 - rate)) if rate < 1 else 1
     again = Tester(lab, tester.failure, tester.conditions, repeats)
+    again.slips = tester.slips
     return dataclasses.replace(first, tester=again), f"{sum(shown) + sum(more)} of {FLAKY_RUNS} runs"
 
 

@@ -64,6 +64,9 @@ def conditions_of(diagnosis: Diagnosis, threads: int, seconds: float) -> Conditi
     """The layer to search at, and what else the failure needs."""
     backends = {layer: backend for backend, layer in LAYERS.items()}
     backend = backends.get(diagnosis.first_failing_layer, "")
+    cell = diagnosis.matrix.get(backend, {}).get(diagnosis.own_dynamic)
+    if cell is not None and cell.word == "same" and not other_dynamics(diagnosis):
+        backend = ""  # it shows with the program's own mode or options only
     words = set(diagnosis.symptoms)
     switches: tuple[tuple[str, Any], ...] = ()
     if diagnosis.kind == "bug" and "rng" in diagnosis.needs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -58,6 +59,11 @@ class Tester:
         self.lab, self.failure, self.conditions, self.repeats = lab, failure, conditions, repeats
         self.slips: Counter[str] = Counter()
         """Other failures that scripts showed: what a search without a signature would have slid to."""
+
+    def within(self, seconds: float) -> Tester:
+        """The same with another limit of time."""
+        conditions = dataclasses.replace(self.conditions, seconds=seconds)
+        return Tester(self.lab, self.failure, conditions, self.repeats)
 
     def __call__(self, text: str) -> bool:
         if self.repeats > 1:
