@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -20,8 +21,7 @@ NAME = "bundle.zip"
 
 def make_bundle(lab: ScriptLab, folder: Path, script: str, issue: str, command: str) -> Path:
     """Run the script once with torch's trace and once for each log, and put all into one archive."""
-    work = folder / "bundle"
-    shutil.rmtree(work, ignore_errors=True)
+    work = Path(tempfile.mkdtemp(prefix="repro-"))  # a neutral place: its path is in every log
     (work / "trace").mkdir(parents=True)
     (work / "repro.py").write_text(script)
     (work / "issue.md").write_text(issue)
@@ -48,6 +48,7 @@ def make_bundle(lab: ScriptLab, folder: Path, script: str, issue: str, command: 
 def run(lab: ScriptLab, work: Path, more: dict[str, str], output: str) -> None:
     """Run the script as a user does, and keep what it prints."""
     env = {k: v for k, v in os.environ.items() if k not in DROPPED} | more
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, (*lab.path, env.get("PYTHONPATH", ""))))
     env["TORCHINDUCTOR_CACHE_DIR"] = str(lab.folder / f"bundle-cache-{output}")
     with open(work / output, "wb") as out:
         try:

@@ -121,6 +121,7 @@ def reduce(
         history=tuple(SearchPoint(**vars(p)) for p in search.history),
         tests=search.tests,
         stopped=stopped,
+        redacted=wishes.redact,
         diagnosis=diagnosis,
         slips=tuple(sorted(start.tester.slips.items(), key=lambda item: -item[1])[:8]),
     )

@@ -101,9 +101,19 @@ def forms(text: str, failure: Failure, conditions: Conditions) -> Iterator[str]:
             for make in makers[failure.kind]:
                 try:
                     given = harness.compiled_with(text, backend=backend) if backend else text
-                    yield pretty(with_lines(make(given, failure), switches))
+                    yield pretty(with_lines(make(given, failure), switches)) + comment(failure)
                 except ValueError:
                     continue
+
+
+def comment(failure: Failure) -> str:
+    """What the last line of the script raises, where that is the failure."""
+    short = f"{failure.type.rpartition('.')[2]}: {failure.text}".rstrip(": ")
+    if failure.kind == "raises":
+        return f"# torch.compile raises {short}\n"
+    if failure.kind == "no-exception":
+        return f"# eager mode raises {short}\n# the compiled call did not\n"
+    return ""
 
 
 def with_lines(text: str, lines: list[str]) -> str:

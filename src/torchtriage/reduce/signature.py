@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from torchtriage.lab.scripts import ScriptEnd
@@ -33,6 +33,8 @@ class Failure:
     """Of the graph break."""
     seconds: float = 0.0
     """Slow: compiling takes longer than this. Time-out: the script does."""
+    text: str = field(default="", compare=False)
+    """First line of the message as it came."""
 
     def words(self) -> str:
         """For a person, in a few words."""
@@ -56,14 +58,23 @@ def of_exception(kind: Literal["raises", "no-exception"], exception: Mapping[str
         type=exception["type"],
         message=normalised(exception.get("cause_message") or exception["message"]),
         frames=tuple(exception.get("torch_frames", ()))[-2:],
+        text=first_line(exception.get("cause_message") or exception["message"]),
     )
+
+
+def whole_line(message: str) -> str:
+    """The first line of a message that is not empty."""
+    return next((row.strip() for row in message.splitlines() if row.strip()), "")
+
+
+def first_line(message: str) -> str:
+    """The same, cut to the length of a comment."""
+    return whole_line(message)[:100]
 
 
 def normalised(message: str) -> str:
     """The first line that says something, without what changes from script to script."""
-    rows = [row.strip() for row in message.splitlines() if row.strip()]
-    text = rows[0] if rows else ""
-    text = re.sub(r"0x[0-9a-f]+|\d+(\.\d+)?(e[+-]?\d+)?", "N", text)
+    text = re.sub(r"0x[0-9a-f]+|\d+(\.\d+)?(e[+-]?\d+)?", "N", whole_line(message))
     text = re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "Q", text)
     text = re.sub(r"[\[(][^\[\]()]*[\])]", "B", text)
     text = re.sub(

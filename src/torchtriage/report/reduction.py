@@ -46,9 +46,15 @@ def proof(found: Reduction) -> Iterable[str]:
 
 
 def rest(found: Reduction) -> list[Iterable[str]]:
+    """The sections of the verdict; without the program's code, names and settings where those are private."""
     d = cleaned(found.diagnosis) if found.diagnosis is not None else None
     sections: list[Iterable[str]] = [logs(found)]
-    if d is not None:
+    if d is not None and found.redacted:
+        bare = dataclasses.replace(
+            d, environment=dataclasses.replace(d.environment, variables={}, configs={})
+        )
+        sections += [markdown._ablation(bare), markdown._versions(bare), markdown._made(bare)]
+    elif d is not None:
         sections += [
             markdown._ablation(d),
             markdown._layer(d),
@@ -59,11 +65,18 @@ def rest(found: Reduction) -> list[Iterable[str]]:
     return sections
 
 
+def without_folders(text: str) -> str:
+    """Every path becomes the name of its file."""
+    return re.sub(r"(?:[\w.~-]*/)+([\w.-]+)", r"\1", text)
+
+
 def logs(found: Reduction) -> Iterable[str]:
     if not found.output.strip():
         return
     yield "### Error logs"
-    yield markdown.fence(trimmed(without_compiler_frames(found.output), head=40, tail=30, limit=6000), "pytb")
+    output = without_compiler_frames(found.output)
+    output = without_folders(output) if found.redacted else output
+    yield markdown.fence(trimmed(output, head=40, tail=30, limit=6000), "pytb")
 
 
 def without_compiler_frames(output: str) -> str:

@@ -1,5 +1,6 @@
 """A whole reduction with a lab that plays torch: roads, resuming, stopping, what is on disk."""
 
+import dataclasses
 import errno
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,8 @@ def reduced(lab: FakeLab, folder: Path, text: str = "def boom(*a): ...\n" + PROG
 
 def test_a_program_becomes_the_line_that_fails(tmp_path: Path) -> None:
     found = reduced(FakeLab(), tmp_path)
-    assert found.script.splitlines()[-1] == "boom()" and found.lines <= 3
+    assert found.script.splitlines()[-2:] == ["boom()", "# torch.compile raises InductorError: boom"]
+    assert found.lines <= 3
     assert found.proven and (found.shown, found.runs) == (5, 5)
     assert found.lines_before > 30 and found.history[0].lines > found.history[-1].lines
     assert (tmp_path / "repro.py").read_text() == found.script
@@ -70,6 +72,16 @@ def test_a_program_becomes_the_line_that_fails(tmp_path: Path) -> None:
         and "<svg" in reports.page(found)
         and "5 of 5" in reports.issue(found)
     )
+
+
+def test_a_redacted_issue_names_no_path_and_no_code_of_the_program(tmp_path: Path) -> None:
+    found = reduced(FakeLab(), tmp_path, redact=True)
+    found = dataclasses.replace(
+        found, output='  File "/home/me/secret/repro.py", line 1\nInductorError: boom'
+    )
+    issue = reports.issue(found)
+    assert "boom" not in found.script.partition("#")[0] or "def a" in found.script
+    assert "secret" not in issue and "repro.py" in issue and "InductorError" in issue
 
 
 def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
