@@ -27,7 +27,7 @@ from typing import IO, Any, cast
 
 from torchtriage.trace.records import HEADER, Problem
 
-CHUNK = 4 << 20
+CHUNK = 1 << 20
 SNIFF = 256 << 10
 LONGEST_UNPACKED = 64 << 30
 RANK = re.compile(r"(?:^|[^a-zA-Z])rank[_-]?(\d{1,6})(?!\d)")

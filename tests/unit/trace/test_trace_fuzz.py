@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import lzma
 import random
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -13,10 +15,13 @@ from trace_writing import artifact, compiled, event, metrics, needs_real, real_l
 
 from torchtriage.report.trace_html import render_html
 from torchtriage.trace import NotATrace, read_trace
+from torchtriage.trace.build import build_log
 from torchtriage.trace.bundle import make_bundle
 from torchtriage.trace.diff import compare
 from torchtriage.trace.page import make_page, plain, to_json
+from torchtriage.trace.records import read_log_items, read_records
 
+DATA = Path(__file__).parent / "data"
 VALUES = [
     b"null",
     b"[]",
@@ -77,6 +82,20 @@ def test_a_broken_real_trace_makes_a_report(path: Path, tmp_path: Path) -> None:
         broken = tmp_path / f"rank_{seed}.log"
         broken.write_bytes(mutate(data, seed))
         all_the_way(broken, path)
+
+
+@pytest.mark.parametrize("name", ["breaks", "recomp"])
+def test_the_fast_way_through_a_log_finds_what_the_careful_one_finds(name: str) -> None:
+    data = lzma.decompress((DATA / f"{name}.log.xz").read_bytes())[:200_000]
+    for seed in range(12):
+        broken = mutate(data, seed) if seed else data
+        chunks = [broken[i : i + (1 << 16)] for i in range(0, len(broken), 1 << 16)]
+        fast, careful = (
+            build_log("x", "x", None, len(broken), read(chunks)) for read in (read_log_items, read_records)
+        )
+        assert fast.events > 50
+        assert replace(fast, kinds={}) == replace(careful, kinds={})
+        assert fast.kinds == careful.kinds  # in any order
 
 
 @pytest.mark.parametrize(
