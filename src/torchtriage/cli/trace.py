@@ -89,14 +89,14 @@ def diff(
 ) -> None:
     """Say what changed between two traces, most important first."""
     left, right = _read([before], None), _read([after], None)
-    from torchtriage.trace.diff import compare
+    from torchtriage.trace.diff import compare, details
 
     changes = compare(left, right)
     if html is not None:
         from torchtriage.report.trace_html import render_diff
 
         html.parent.mkdir(parents=True, exist_ok=True)
-        html.write_text(render_diff(changes, (before, after)), encoding="utf-8")
+        html.write_text(render_diff(changes, (before, after), details(left, right)), encoding="utf-8")
     if as_json:
         import orjson
 

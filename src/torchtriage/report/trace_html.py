@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 if TYPE_CHECKING:
     from torchtriage.trace.bundle import Bundle
-    from torchtriage.trace.diff import Change
+    from torchtriage.trace.diff import Change, Details
 
 #: What must not stand inside a `script` element, and U+2028/9, which old scripts take for line ends.
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
@@ -21,15 +21,19 @@ def render_html(bundle: Bundle) -> str:
     """The page."""
     template = _environment().get_template("trace_report.html.j2")
     return template.render(
-        page=bundle.page, totals=bundle.page.totals, index=script_json(bundle.index), blocks=bundle.blocks,
+        page=bundle.page, operators=bundle.operators, totals=bundle.page.totals, index=script_json(bundle.index), blocks=bundle.blocks,
         order=bundle.index["order"], widest=max((s for _, s in bundle.page.time.phases), default=0.0) or 1.0,
         whole=sum(s for _, s in bundle.page.time.phases) or 1.0,
     )  # fmt: skip
 
 
-def render_diff(changes: tuple[Change, ...], names: tuple[str, str]) -> str:
+def render_diff(changes: tuple[Change, ...], names: tuple[str, str], details: Details) -> str:
     """What changed between two traces, as a page."""
-    return _environment().get_template("trace_diff.html.j2").render(changes=changes, names=names)
+    return (
+        _environment()
+        .get_template("trace_diff.html.j2")
+        .render(changes=changes, names=names, details=details)
+    )
 
 
 def _environment() -> Environment:

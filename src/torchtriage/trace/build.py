@@ -23,6 +23,7 @@ from torchtriage.trace.model import (
     Place,
     ShapeGuard,
     Symbol,
+    finite,
 )
 from torchtriage.trace.records import Event, Problem, Record, lenient_json
 
@@ -269,7 +270,12 @@ def _shape(
         sources = meta.get("sources")
         named = ", ".join(map(str, sources)) if isinstance(sources, list) else ""
         text = f"{meta.get('symbol', '')} = {meta.get('value', '')}" + (f" ({named})" if named else "")
-        compile.shape_guards.append(ShapeGuard(text, place, True, str(meta.get("reason", ""))))
+        texts = tuple(map(str, sources)) if isinstance(sources, list) else ()
+        reason, value = str(meta.get("reason", "")), str(meta.get("value", ""))
+        compile.shape_guards.append(ShapeGuard(text, place, True, reason, texts, value))
+    elif item.kind == "propagate_real_tensors":
+        text = f"{meta.get('expr', '')}, taken as {meta.get('result', '')}"
+        compile.shape_guards.append(ShapeGuard(text, place, reason="the value of a real tensor"))
     else:
         compile.shape_guards.append(ShapeGuard(log.intern(str(meta.get("expr", ""))), place))
 
@@ -333,7 +339,10 @@ def _artifact(
         known = plain if isinstance(plain, dict) else {}
         reason = known.get("cache_bypass_reason") or known.get("cache_status_detailed") or ""
         cache = log.intern(art.name[: -len(state) - 1])
-        compile.caches.append(CacheEvent(cache, state, str(reason), str(known.get("key") or ""), art.number))
+        spent = finite(known.get("time_saved_ns" if state == "hit" else "time_taken_ns")) / 1e9
+        compile.caches.append(
+            CacheEvent(cache, state, str(reason), str(known.get("key") or ""), art.number, max(0.0, spent))
+        )
 
 
 def _version(
@@ -377,6 +386,7 @@ KINDS: dict[str, Handler] = {
     "create_unbacked_symbol": _symbol,
     "guard_added_fast": _shape,
     "guard_added": _shape,
+    "propagate_real_tensors": _shape,
     "symbolic_shape_specialization": _shape,
     "describe_storage": lambda *_: None,
     "describe_tensor": _tensor,

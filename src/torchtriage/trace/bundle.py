@@ -14,7 +14,8 @@ from typing import Any
 
 import orjson
 
-from torchtriage.trace.analyses.kernels import Kernel, has_code, kernels_of
+from torchtriage.trace.analyses.kernels import Kernel, all_kernels
+from torchtriage.trace.analyses.operators import OperatorReport, operator_report
 from torchtriage.trace.analyses.recompiles import cut
 from torchtriage.trace.build import CONFIG_FIELDS
 from torchtriage.trace.frames import call_site, is_library
@@ -38,6 +39,7 @@ class Bundle:
     page: Page
     index: dict[str, Any]
     blocks: tuple[str, ...]
+    operators: OperatorReport
 
 
 class Packer:
@@ -124,7 +126,7 @@ def make_bundle(trace: Trace, page: Page, capacity: int = CAPACITY) -> Bundle:
         "left_out": packer.left_out,
     }
     index["names"] = list(names.numbers)
-    return Bundle(page, index, tuple(packer.blocks))
+    return Bundle(page, index, tuple(packer.blocks), operator_report(trace))
 
 
 def _row(
@@ -205,24 +207,27 @@ def _kernels(
     """Rows [compile, kernel, kind, lines] of all kernels, and the item with the details of each compile."""
     rows: list[list[Any]] = []
     items: list[int] = []
-    known: dict[tuple[str, ...], tuple[tuple[Kernel, ...], int]] = {}
+    known: dict[int, int] = {}
+    every = all_kernels(trace)
     for number, (log, c) in enumerate(compiles):
-        if not has_code(log, c):
+        found = every.get((log.name, c.id), ())
+        if not found:
             items.append(-1)
             continue
-        key = tuple(log.artifacts[n].digest for n in c.artifacts if log.artifacts[n].digest)
-        if key not in known:
-            found = kernels_of(trace, log, c)
+        if id(found) not in known:
             local = {artifact: place for place, artifact in enumerate(c.artifacts)}
-            shown = [replace(k, code=None if k.code is None else local.get(k.code)) for k in found]
-            known[key] = (found, packer.add(_dump(shown)) if found else -1)
-        found, item = known[key]
-        items.append(item)
+            known[id(found)] = packer.add(_dump([_local(kernel, local) for kernel in found]))
+        items.append(known[id(found)])
         if len(rows) < KERNEL_ROWS:
             rows.extend(
                 [number, k.name, k.kind, [f"{p.short} {p.code}"[:120] for p in k.lines[:3]]] for k in found
             )
     return rows, items
+
+
+def _local(kernel: Kernel, local: dict[int, int]) -> Kernel:
+    """With the number that the artefact with the code has among those of its compile."""
+    return kernel if kernel.code is None else replace(kernel, code=local.get(kernel.code))
 
 
 def _flames(compiles: list[tuple[Log, Compile]], names: Names) -> dict[int, list[float]]:

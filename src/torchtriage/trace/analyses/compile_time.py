@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 
@@ -15,6 +16,11 @@ REPEATED = 6
 _FROM = re.compile(
     r"^ +# File: (?P<file>.{1,500}?):(?P<line>\d{1,9}) in (?P<function>.{1,200}?), code: (?P<code>.*)$", re.M
 )
+#: A name that a printed graph defines: an input, or the left of an assignment.
+_DEFINED = re.compile(r'^\s*(\w+)(?:: ".*?")? = |(\w+): "', re.M)
+_WORD = re.compile(r"(?<!\.)\b[A-Za-z_]\w*")
+#: Characters of graphs that are read to find those that are the same.
+TEXTS_READ = 64 << 20
 _INDEX = re.compile(r"modules_(\d+)_|_modules\['(\d+)'\]|\.(\d+)\.")
 
 
@@ -157,9 +163,32 @@ def _inner(place: Place) -> bool:
     return "/torch/" in place.file or place.file.startswith("torch/")
 
 
+def graph_form(text: str) -> str:
+    """The digest of a printed graph without comments, and with names by the order in which they come.
+
+    Layers of one class have the same form, though their parameters have other names.
+    """
+    lines = (line.strip() for line in text.split("\n"))
+    plain = "\n".join(
+        line.partition("#")[0] for line in lines if line and not line.startswith(("#", "class "))
+    )
+    defined = {name for pair in _DEFINED.findall(plain) for name in pair if name}
+    numbers: dict[str, str] = {}
+
+    def numbered(match: re.Match[str]) -> str:
+        word = match[0]
+        return numbers.setdefault(word, f"%{len(numbers)}") if word in defined else word
+
+    form = _WORD.sub(numbered, plain).encode("utf-8", "replace")
+    return hashlib.md5(form, usedforsecurity=False).hexdigest()
+
+
+@once
 def twins(trace: Trace) -> tuple[Twins, ...]:
-    """Graphs with the same text that were compiled in different frames: candidates for regional compilation."""
+    """The same graph, but for names, compiled in different frames: candidates for regional compilation."""
     graphs: dict[tuple[str, str], list[tuple[Log, Compile]]] = {}
+    forms: dict[str, str] = {}
+    read = 0
     for log in trace.logs:
         for compile in log.compiles:
             if (
@@ -169,8 +198,14 @@ def twins(trace: Trace) -> tuple[Twins, ...]:
             ):
                 continue
             graph = artifact_of(log, compile, "dynamo_output_graph")
-            if graph is not None and graph.digest:
-                graphs.setdefault((log.name, graph.digest), []).append((log, compile))
+            if graph is None or not graph.digest:
+                continue
+            if graph.digest not in forms:
+                read += graph.length
+                forms[graph.digest] = (
+                    graph_form(trace.text(log, graph)) if read < TEXTS_READ else graph.digest
+                )
+            graphs.setdefault((log.name, forms[graph.digest]), []).append((log, compile))
     found = []
     for members in graphs.values():
         frames = {c.id.frame for _, c in members}
