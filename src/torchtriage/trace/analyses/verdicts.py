@@ -106,6 +106,8 @@ def _recompile_details(cause: RecompileCause) -> Iterator[str]:
         yield f"the guard was installed by {cause.place}{': ' + cut(cause.place.code, 120) if cause.place.code else ''}"
     if cause.call is not None:
         yield f"the function was called at {cause.call}{': ' + cut(cause.call.code, 120) if cause.call.code else ''}"
+    if cause.frame.line:
+        yield f"the function is defined at {cause.frame.file}:{cause.frame.line}"
     if len(cause.chain) > 1:
         yield f"called through {_path(cause.chain)}"
     if cause.chain_before:
