@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Literal, NamedTuple, overload
 
 import orjson
@@ -199,7 +199,17 @@ def split_spans(
     beginning of the next included, comes as the match.
     """
     base, buffer, scan = 0, b"", 0
-    for chunk in chunks:
+    gathered: list[bytes] = []
+    for chunk in chain(chunks, (b"",)):
+        if (
+            buffer and chunk
+        ):  # a span of many chunks: its size is doubled each time, so that it is not copied for each
+            gathered.append(chunk)
+            if len(chunk) * len(gathered) < len(buffer):
+                continue
+        if gathered:
+            chunk = b"".join(gathered)
+            gathered.clear()
         buffer = buffer + chunk if buffer else chunk
         start = 0
         while True:
