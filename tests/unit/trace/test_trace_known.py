@@ -128,3 +128,10 @@ def test_operators_are_told_by_their_kernels() -> None:
     assert not report.timed
     assert {"aten.addmm", "aten.mm"} <= {o.name for o in report.operators}
     assert all(k.lines > 5 for k in report.kernels)
+
+
+def test_what_differs_for_the_same_cause_is_not_told_as_something_else() -> None:
+    modes = recompile_causes(known("recompiles/mode_flips"))
+    assert {c.cause: c.others for c in modes} == {"training mode": (), "grad mode": (), "dispatch keys": ()}
+    (grows,) = recompile_causes(known("recompiles/growing_mask"))
+    assert (grows.source, grows.others) == ("mask", ("tokens", "temperature"))

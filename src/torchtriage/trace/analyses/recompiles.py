@@ -24,6 +24,8 @@ from torchtriage.trace.records import lenient_json
 
 #: One recompile for one of these alone is what a program with two modes does: not a defect.
 _INDEX = re.compile(r"\[\d+\]")
+#: Properties that change for many tensors at once.
+SHARED = frozenset({"dispatch keys", "requires_grad", "dtype", "device"})
 #: How torch names the source of a symbol.
 SIZE = re.compile(r"(?P<source>.*)\.size\(\)\[(?P<dim>\d+)\]$")
 ONCE_IS_EXPECTED = frozenset({"training mode", "grad mode"})
@@ -113,8 +115,16 @@ class RecompileCause:
     @property
     def others(self) -> tuple[str, ...]:
         """What else differs between the two entries, by name: it would have to change as well."""
-        names = dict.fromkeys(_INDEX.sub("[*]", c.source) for c in self.also)
+        names = dict.fromkeys(_INDEX.sub("[*]", c.source) for c in self.also if not self._same_thing(c))
         return tuple(name for name in names if name not in ("", self.source))
+
+    def _same_thing(self, change: GuardChange) -> bool:
+        """True for a guard that differs because of the very thing that this cause is."""
+        if self.cause in ("grad mode", "global state"):
+            return change.source == "global state"
+        if self.cause == "training mode":
+            return change.source.endswith((".training", ".track_running_stats"))
+        return self.cause in SHARED and change.aspect == self.cause
 
     @property
     def special(self) -> bool:

@@ -26,6 +26,14 @@ SMALL = 1.0
 #: What makes a graph large.
 MANY_NODES, MANY_INPUTS = 3000, 1000
 
+#: Beyond this many damaged logs they are told together.
+FEW_LOGS = 8
+
+ADVICE_RANKS = {
+    "cache hits and misses": "ranks that miss compile while the others wait: give all of them one cache folder that is filled before",
+    "recompiles": "a rank that compiles again keeps the others waiting at the next collective: look at what its data has that theirs have not",
+    "shapes of intermediate tensors": "shapes that depend on a rank's data: pad them to the same size, or mark the dimension dynamic on all ranks",
+}  # fmt: skip
 ADVICE_PHASE = {
     "autotuning": "mode='max-autotune' searches for the fastest kernels; keep its cache (TORCHINDUCTOR_CACHE_DIR) between runs, or use the default mode",
     "C++/Triton compile": "the compiler of the kernels is waited for; keep TORCHINDUCTOR_CACHE_DIR between runs, and allow more TORCHINDUCTOR_COMPILE_THREADS",
@@ -286,7 +294,9 @@ def _ranks(trace: Trace) -> Iterator[Verdict]:
     if len({log.rank for log in trace.logs if log.rank is not None}) < 2:
         return
     merged: dict[str, list[str]] = {}
+    sides: dict[str, str] = {}
     for one in report.divergences:
+        sides.setdefault(one.what, " against ".join(_members(group) for group in one.groups[:3]))
         groups = " | ".join(
             ", ".join(group[:6]) + (" …" if len(group) > 6 else "") for group in one.groups[:4]
         )
@@ -297,8 +307,8 @@ def _ranks(trace: Trace) -> Iterator[Verdict]:
             "ranks",
             "problem",
             0.0,
-            f"ranks differ in {what}",
-            "ranks that compile different graphs can hang in a collective",
+            f"ranks differ in {what}: {sides[what]}",
+            ADVICE_RANKS.get(what, "ranks that compile different graphs can hang in a collective"),
             None,
             tuple(details[:20]),
         )
@@ -310,6 +320,11 @@ def _ranks(trace: Trace) -> Iterator[Verdict]:
                 wait.seconds,
                 f"{wait.slowest} compiled {wait.compile} {wait.seconds:.1f} s longer than {wait.fastest}, which waits for it at the next collective",
             )
+
+
+def _members(group: tuple[str, ...]) -> str:
+    names = ", ".join(group[:3])
+    return names if len(group) <= 3 else f"{names}, … ({len(group)} ranks)"
 
 
 def _specialised(trace: Trace) -> Iterator[Verdict]:
@@ -381,20 +396,21 @@ def _sizes(trace: Trace) -> Iterator[Verdict]:
 
 
 def _unreadable(trace: Trace) -> Iterator[Verdict]:
-    for log in trace.logs:
-        if log.problem_count:
-            details = tuple(
-                f"byte {p.offset}, {p.length} bytes, {p.reason}: {p.detail}" for p in log.problems[:20]
-            )
-            yield Verdict(
-                "log",
-                "note",
-                0.0,
-                f"{times(log.problem_count, 'part')} of {log.name} could not be read as they should",
-                "",
-                None,
-                details,
-            )
+    damaged = [log for log in trace.logs if log.problem_count]
+    if len(damaged) > FEW_LOGS:
+        parts = times(sum(log.problem_count for log in damaged), "part")
+        worst = sorted(damaged, key=lambda log: -log.problem_count)[:20]
+        yield Verdict(
+            "log", "note", 0.0, f"{parts} of {len(damaged)} logs could not be read as they should", "", None,
+            tuple(f"{times(log.problem_count, 'part')} of {log.name}, the first at byte {log.problems[0].offset}: {log.problems[0].detail}"
+                  for log in worst),
+        )  # fmt: skip
+        return
+    for log in damaged:
+        yield Verdict(
+            "log", "note", 0.0, f"{times(log.problem_count, 'part')} of {log.name} could not be read as they should",
+            "", None, tuple(f"byte {p.offset}, {p.length} bytes, {p.reason}: {p.detail}" for p in log.problems[:20]),
+        )  # fmt: skip
 
 
 #: Every question that is asked of a trace. Add a row to ask another.
