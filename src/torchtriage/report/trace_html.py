@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,14 @@ _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028",
 
 def render_html(bundle: Bundle) -> str:
     """The page."""
+    return "".join(_parts(bundle))
+
+
+def _parts(bundle: Bundle) -> Iterator[str]:
     template = _environment().get_template("trace_report.html.j2")
-    return template.render(
-        page=bundle.page, operators=bundle.operators, totals=bundle.page.totals, index=script_json(bundle.index), blocks=bundle.blocks,
-        order=bundle.index["order"], widest=max((s for _, s in bundle.page.time.phases), default=0.0) or 1.0,
+    return template.generate(
+        page=bundle.page, operators=bundle.operators, totals=bundle.page.totals, index=script_json(bundle.index),
+        blocks=bundle.blocks, order=bundle.index["order"], widest=max((s for _, s in bundle.page.time.phases), default=0.0) or 1.0,
         whole=sum(s for _, s in bundle.page.time.phases) or 1.0,
     )  # fmt: skip
 
@@ -49,7 +54,8 @@ def _environment() -> Environment:
 def write_html(bundle: Bundle, path: Path) -> None:
     """The page as a file; its folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render_html(bundle), encoding="utf-8")
+    with path.open("w", encoding="utf-8") as file:  # part by part: a large page is not held as one text
+        file.writelines(_parts(bundle))
 
 
 def script_json(value: Any) -> Markup:
