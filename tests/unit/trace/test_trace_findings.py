@@ -186,3 +186,21 @@ def test_a_copy_of_a_file_is_matched_by_the_function_s_name(tmp_path: Path) -> N
         ("f (model.py)", 1.0, 3.0),
         ("g (model.py)", 1.0, 0.0),
     ]
+
+
+def test_the_break_that_cuts_the_largest_graph_is_told(tmp_path: Path) -> None:
+    def broken(at: int, line: int, before: int, after: int) -> bytes:
+        text = f"Graph break in user code at /app/model.py:{line}\nGraph Break Reason: no reason {line}\n"
+        resumed = f"torch_dynamo_resume_in_f_at_{line}"
+        return (
+            artifact("dynamo_graph_break_reason", text, (at, 0, 0)) + compiled((at, 0, 0), f"f{at}", graph_op_count=before)
+            + compiled((at + 1, 0, 0), resumed, co_firstlineno=line, graph_op_count=after)
+        )  # fmt: skip
+
+    trace = read_trace(write(tmp_path, broken(0, 20, 50, 40), broken(2, 30, 90, 8)))
+    details = {
+        v.place.line: " ".join(v.details) for v in verdicts(trace) if v.kind == "graph break" and v.place
+    }
+    assert "before it: 50, after it: 40; no other break cuts a larger graph" in details[20]
+    assert "before it: 90, after it: 8" in details[30]
+    assert "no other break" not in details[30]

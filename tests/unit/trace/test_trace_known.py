@@ -103,6 +103,8 @@ def test_a_break_in_a_context_manager_says_why_the_function_is_left_to_eager() -
     assert [p.line for p in site.through] == [79, 72, 39]
     assert site.context_manager is not None
     assert site.context_manager.code == 'with stage("precondition"):'
+    (verdict,) = problems(trace)
+    assert verdict.advice.startswith("call time.perf_counter outside of the compiled function.")
     (frame,) = eager_frames(trace)
     assert (frame.frame.function, frame.place and frame.place.line) == ("forward", 15)
 

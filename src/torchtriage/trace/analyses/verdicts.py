@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -11,7 +12,7 @@ from torchtriage.trace.analyses.collectives import disparities
 from torchtriage.trace.analyses.compile_time import repetitions, time_use, twins
 from torchtriage.trace.analyses.exports import export_issues
 from torchtriage.trace.analyses.failures import failure_groups
-from torchtriage.trace.analyses.graph_breaks import break_sites
+from torchtriage.trace.analyses.graph_breaks import BreakSite, break_sites
 from torchtriage.trace.analyses.ranks import rank_report
 from torchtriage.trace.analyses.recompiles import RecompileCause, cut, recompile_causes
 from torchtriage.trace.analyses.specialised import specialised_sizes
@@ -45,6 +46,9 @@ ADVICE_PHASE = {
 }  # fmt: skip
 
 
+#: torch's id for a call of a function that is not traced, and how its context names the function.
+SKIPPED_FUNCTION = "gb0007"
+_CALLED = re.compile(r"module: (?P<module>[\w.]+), qualname: (?P<name>[\w.]+)")
 #: How hints of torch's begin that are for torch's own developers.
 NO_ADVICE = (
     "Please report", "This graph break is fundamental", "It may be possible to write Dynamo tracing rules",
@@ -166,18 +170,25 @@ def _breaks(trace: Trace) -> Iterator[Verdict]:
                 f"operations captured before it: {site.ops_before}, after it: {site.ops_after}{most}"
             )
         details += [f"torch's id: {site.identifier}"] if site.identifier else []
-        advice = " ".join(hint for hint in site.hints if not hint.startswith(NO_ADVICE))
-        advice = advice or "move the line out of the compiled function, or compile the parts around it"
         yield Verdict(
             "graph break",
             "problem",
             site.seconds,
             title,
-            cut(advice, 600),
+            cut(_break_advice(site), 600),
             site.place,
             tuple(details),
             site.compiles,
         )
+
+
+def _break_advice(site: BreakSite) -> str:
+    """torch's hints, without those for torch's own developers; what was called, where torch only says that it is in C."""
+    hints = " ".join(hint for hint in site.hints if not hint.startswith(NO_ADVICE))
+    called = _CALLED.search(site.context) if site.identifier == SKIPPED_FUNCTION else None
+    if called is not None:
+        return f"call {called['module']}.{called['name']} outside of the compiled function. {hints}".strip()
+    return hints or "move the line out of the compiled function, or compile the parts around it"
 
 
 def _failures(trace: Trace) -> Iterator[Verdict]:
