@@ -10,7 +10,7 @@ from trace_writing import artifact, compiled, event, metrics, record, write
 
 from torchtriage.trace import read_trace
 from torchtriage.trace.analyses.caches import cache_use, starts
-from torchtriage.trace.analyses.compile_time import graph_form, twins
+from torchtriage.trace.analyses.compile_time import graph_form, repetitions, twins
 from torchtriage.trace.analyses.kernels import all_kernels, why_not_generated
 from torchtriage.trace.analyses.operators import operator_report
 from torchtriage.trace.analyses.specialised import specialised_sizes
@@ -204,3 +204,26 @@ def test_the_break_that_cuts_the_largest_graph_is_told(tmp_path: Path) -> None:
     assert "before it: 50, after it: 40; no other break cuts a larger graph" in details[20]
     assert "before it: 90, after it: 8" in details[30]
     assert "no other break" not in details[30]
+
+
+def test_layers_of_torch_s_own_classes_are_counted_by_their_modules(tmp_path: Path) -> None:
+    def graph(layers: int, odd: int) -> str:
+        names = [f"L_fn_modules_layers_modules_{n}_modules_linear_parameters_weight_" for n in range(layers)]
+        names += [f"L_fn_modules_layers_modules_{n}_parameters_other_" for n in range(odd)]
+        return (
+            "class GraphModule(torch.nn.Module):\n    def forward(self, "
+            + ", ".join(f'{n}: "f32[3][1]"' for n in names)
+            + "):\n        return ()\n"
+        )
+
+    parts = []
+    for n, (layers, odd) in enumerate([(12, 0), (5, 0), (12, 9)]):
+        parts += [
+            record("dynamo_output_graph", {}, graph(layers, odd), (n, 0, 0)),
+            metrics((n, 0, 0), f"f{n}", graph_op_count=300),
+        ]
+    found = repetitions(read_trace(write(tmp_path, *parts)))
+    assert [(r.compile[1].frame, r.count, r.module, r.blocks) for r in found] == [
+        (0, 12, "layers", True),
+        (2, 9, "layers", True),
+    ]

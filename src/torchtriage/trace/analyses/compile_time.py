@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from torchtriage.trace.analyses.recompiles import Frame, artifact_of, frame_of
+from torchtriage.trace.frames import call_site, is_library
 from torchtriage.trace.load import Trace, once
 from torchtriage.trace.model import Compile, CompileId, Log, Place
 
@@ -16,6 +17,9 @@ REPEATED = 6
 _FROM = re.compile(
     r"^ +# File: (?P<file>.{1,500}?):(?P<line>\d{1,9}) in (?P<function>.{1,200}?), code: (?P<code>.*)$", re.M
 )
+#: The inputs of a printed graph, and a numbered module in the name of one.
+_INPUT = re.compile(r"\bL_(\w{1,500}): ")
+_NUMBERED = re.compile(r"(?P<stack>(?:\w*_)?modules_\w+?)_modules_(?P<number>\d+)_")
 #: A name that a printed graph defines: an input, or the left of an assignment.
 _DEFINED = re.compile(r'^\s*(\w+)(?:: ".*?")? = |(\w+): "', re.M)
 _WORD = re.compile(r"(?<!\.)\b[A-Za-z_]\w*")
@@ -62,6 +66,8 @@ class Repetition:
     """True for numbered modules (layers of a model), False for a loop over values."""
     compile: tuple[str, CompileId]
     seconds: float
+    module: str = ""
+    """Which module has the layers, where no line of the user's is repeated; `place` is then the whole function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +156,36 @@ def _repetition(text: str, log: Log, compile: Compile) -> Repetition | None:
             indices.setdefault(place, set()).add(next(g for g in found.groups() if g is not None))
     users = {place: n for place, n in counts.items() if n >= REPEATED and not _inner(place)}
     if not users:
-        return None
+        return _numbered_modules(text, log, compile)
     count = max(users.values())
     most = [place for place, n in users.items() if n == count]
     blocks = any(len(indices.get(place, ())) * 2 >= count for place in (*most, *users))
     return Repetition(
         most[0], count, _size(compile), len(most), blocks, (log.name, compile.id), compile.seconds
+    )  # fmt: skip
+
+
+def _numbered_modules(text: str, log: Log, compile: Compile) -> Repetition | None:
+    """Layers of torch's own classes: graphs have no lines for them, but their inputs are named by module and number."""
+    stacks: dict[str, dict[str, set[str]]] = {}
+    for name in _INPUT.findall(text.partition("def forward(")[2].partition("):\n")[0]):
+        for match in _NUMBERED.finditer(name):
+            numbers = stacks.setdefault(match["stack"], {})
+            numbers.setdefault(match["number"], set()).add(name[match.end() :])
+    found = [(len(numbers), stack, numbers) for stack, numbers in stacks.items() if len(numbers) >= REPEATED]
+    if not found:
+        return None
+    _, stack, numbers = max(found, key=lambda f: f[0])
+    parameters = [frozenset(names) for names in numbers.values()]
+    alike = parameters.count(max(set(parameters), key=parameters.count))
+    if alike < REPEATED:
+        return None
+    place = compile.place or Place("", 0)
+    if is_library(place.file):
+        place = call_site(compile.stack) or place
+    return Repetition(
+        place, alike, _size(compile), 0, True, (log.name, compile.id), compile.seconds,
+        stack.rpartition("_modules_")[2],
     )  # fmt: skip
 
 

@@ -87,6 +87,8 @@ class RecompileCause:
     def what(self) -> str:
         """`size of x in dimension 0`."""
         name = f"`{self.source}`" if self.source else ""
+        if not name and self.cause == "size condition":
+            name = f"`{cut(self.guard)}`"
         if self.cause == "size" and self.dimension is not None:
             return f"{name} changed in dimension {self.dimension}"
         return f"{CAUSES[self.cause][0]}: {name}" if name else CAUSES[self.cause][0]
@@ -115,7 +117,11 @@ class RecompileCause:
     @property
     def others(self) -> tuple[str, ...]:
         """What else differs between the two entries, by name: it would have to change as well."""
-        names = dict.fromkeys(_INDEX.sub("[*]", c.source) for c in self.also if not self._same_thing(c))
+        names = dict.fromkeys(
+            c.source if "size()" in c.source else _INDEX.sub("[*]", c.source)
+            for c in self.also
+            if not self._same_thing(c)
+        )
         return tuple(name for name in names if name not in ("", self.source))
 
     def _same_thing(self, change: GuardChange) -> bool:

@@ -204,7 +204,8 @@ def _failures(trace: Trace) -> Iterator[Verdict]:
                 "torch.compiler.set_stance('fail_on_recompile') finds the calls", group.place, (), group.compiles,
             )  # fmt: skip
             continue
-        first = next((line for line in group.reason.split("\n") if line.strip()), "")
+        lines = [line.strip() for line in group.reason.split("\n") if line.strip()]
+        first = " ".join(lines[:2] if lines and lines[0].endswith(":") else lines[:1])
         if group.type == "Unsupported":
             continue  # told as a graph break
         yield Verdict(
@@ -236,7 +237,7 @@ def _time(trace: Trace) -> Iterator[Verdict]:
 def _repetitions(trace: Trace) -> Iterator[Verdict]:
     for one in repetitions(trace):
         what = (
-            f"{one.count} copies of the same block were inlined into one graph of {one.operations} nodes"
+            f"{one.count} copies of the same block{f' (`{one.module}`)' if one.module else ''} were inlined into one graph of {one.operations} nodes"
             if one.blocks
             else f"a loop was unrolled {one.count} times into one graph of {one.operations} nodes"
         )
@@ -246,8 +247,12 @@ def _repetitions(trace: Trace) -> Iterator[Verdict]:
             else "express the loop with torch operations, or with torch's scan; or compile only its body"
         )
         details = (
-            f"{one.place.function}: {cut(one.place.code, 160)}",
-            f"{one.lines} lines are repeated as often",
+            (f"the numbered modules of `{one.module}` have the same parameters",)
+            if one.module
+            else (
+                f"{one.place.function}: {cut(one.place.code, 160)}",
+                f"{one.lines} lines are repeated as often",
+            )
         )
         yield Verdict(
             "repetition",
