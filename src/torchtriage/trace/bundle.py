@@ -16,9 +16,10 @@ import orjson
 
 from torchtriage.trace.analyses.kernels import Kernel, all_kernels
 from torchtriage.trace.analyses.operators import OperatorReport, operator_report
-from torchtriage.trace.analyses.recompiles import cut
+from torchtriage.trace.analyses.recompiles import cut, guard_changes
 from torchtriage.trace.build import CONFIG_FIELDS
 from torchtriage.trace.frames import call_site, is_library
+from torchtriage.trace.guard_tree import GuardChange
 from torchtriage.trace.load import Trace
 from torchtriage.trace.model import Artifact, Compile, Log, Place
 from torchtriage.trace.page import Page, plain
@@ -100,7 +101,8 @@ def make_bundle(trace: Trace, page: Page, capacity: int = CAPACITY) -> Bundle:
     packer, names = Packer(capacity), Names()
     compiles = [(log, c) for log in trace.logs for c in (*log.compiles, log.outside) if c.records]
     order = {(log.name, c.id): number for number, (log, c) in enumerate(compiles)}
-    details = [packer.add(_dump(_detail(c))) for _, c in compiles]
+    differing = guard_changes(trace)
+    details = [packer.add(_dump(_detail(c, differing.get((log.name, c.id), ())))) for log, c in compiles]
     packer.close()
     kernels, kernel_items = _kernels(trace, compiles, packer)
     packer.close()
@@ -143,10 +145,10 @@ def _row(
     ]  # fmt: skip
 
 
-def _detail(c: Compile) -> dict[str, Any]:
+def _detail(c: Compile, differing: tuple[GuardChange, ...]) -> dict[str, Any]:
     """Everything about a compile but its artefacts and its times."""
     return {
-        "stack": c.stack, "reasons": c.reasons, "breaks": c.breaks, "failure": c.failure, "restarts": c.restarts,
+        "stack": c.stack, "reasons": c.reasons, "differing": differing, "breaks": c.breaks, "failure": c.failure, "restarts": c.restarts,
         "symbols": c.symbols, "guards": c.shape_guards, "inputs": c.inputs, "caches": c.caches, "links": c.links,
         "attempts": c.attempts, "metrics": c.metrics.values, "backward": c.metrics.backward,
         "configs": c.metrics.configs, "phases": c.phases,

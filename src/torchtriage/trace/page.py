@@ -12,7 +12,7 @@ from torchtriage.trace.analyses.eager import EagerFrame, eager_frames
 from torchtriage.trace.analyses.graph_breaks import BreakSite, break_sites
 from torchtriage.trace.analyses.operators import operator_report
 from torchtriage.trace.analyses.ranks import RankReport, rank_report
-from torchtriage.trace.analyses.recompiles import RecompileCause, recompile_causes
+from torchtriage.trace.analyses.recompiles import RecompileCause, guard_changes, recompile_causes
 from torchtriage.trace.analyses.specialised import Specialised, specialised_sizes
 from torchtriage.trace.analyses.verdicts import Verdict, verdicts
 from torchtriage.trace.load import Trace
@@ -92,6 +92,9 @@ def to_json(trace: Trace, page: Page) -> dict[str, Any]:
         "totals": page.totals,
         "verdicts": page.verdicts,
         "recompiles": page.recompiles,
+        "guard_changes": [
+            {"log": log, "compile": compile, "changes": found} for (log, compile), found in guard_changes(trace).items()
+        ],
         "graph_breaks": page.breaks,
         "time": page.time,
         "caches": page.caches,

@@ -13,7 +13,7 @@ from torchtriage.trace.analyses.failures import failure_groups
 from torchtriage.trace.analyses.graph_breaks import break_sites
 from torchtriage.trace.analyses.kernels import kernels_of
 from torchtriage.trace.analyses.operators import operator_report
-from torchtriage.trace.analyses.recompiles import recompile_causes
+from torchtriage.trace.analyses.recompiles import guard_changes, recompile_causes
 from torchtriage.trace.analyses.specialised import specialised_sizes
 from torchtriage.trace.analyses.verdicts import problems
 
@@ -137,3 +137,15 @@ def test_what_differs_for_the_same_cause_is_not_told_as_something_else() -> None
     assert {c.cause: c.others for c in modes} == {"training mode": (), "grad mode": (), "dispatch keys": ()}
     (grows,) = recompile_causes(known("recompiles/growing_mask"))
     assert (grows.source, grows.others) == ("mask", ("tokens", "temperature"))
+
+
+def test_every_recompile_has_all_guards_that_differ_from_the_entry_before() -> None:
+    trace = known("recompiles/kv_list")
+    found = guard_changes(trace)
+    assert [str(compile) for _, compile in found] == [f"0/{n}" for n in range(1, 8)]
+    for (_, compile), changes in found.items():
+        lengths = {(c.before, c.after) for c in changes if c.source == "cache" and "length" in c.aspect}
+        if compile.compile > 1:
+            assert lengths == {
+                (f"len(L['cache']) == {compile.compile - 1}", f"len(L['cache']) == {compile.compile}")
+            }

@@ -31,6 +31,9 @@ SIZE = re.compile(r"(?P<source>.*)\.size\(\)\[(?P<dim>\d+)\]$")
 ONCE_IS_EXPECTED = frozenset({"training mode", "grad mode"})
 #: The artefact in which the probe writes down all guards that failed.
 FAILING = "torchtriage_failing_guards"
+TREE = "dynamo_cpp_guards_str"
+#: Pairs of guard trees that are compared at most, where every recompile is asked for.
+PAIRS = 400
 #: Guard trees are read for this many causes, the dearest ones.
 EXAMINED = 40
 
@@ -324,6 +327,31 @@ def failed_together(trace: Trace, log: Log, compile: Compile) -> tuple[GuardChan
     )
 
 
+@once
+def guard_changes(trace: Trace) -> dict[tuple[str, CompileId], tuple[GuardChange, ...]]:
+    """For each recompile, all guards that differ from those of the entry that it was compiled beside."""
+    of = siblings(trace)
+    trees: dict[str, tuple[Leaf, ...]] = {}
+    pairs: dict[tuple[str, str], tuple[GuardChange, ...]] = {}
+    out: dict[tuple[str, CompileId], tuple[GuardChange, ...]] = {}
+    for log, compile in trace.compiles():
+        entry = _entry(of[frame_key(log, compile)], compile) if compile.reasons else None
+        sides = [None if c is None else artifact_of(log, c, TREE) for c in (entry, compile)]
+        before, after = sides
+        if before is None or after is None or not (before.digest and after.digest):
+            continue
+        digests = before.digest, after.digest
+        if digests not in pairs:
+            if len(pairs) >= PAIRS:
+                continue
+            for one in (before, after):
+                if one.digest not in trees:
+                    trees[one.digest] = parse_tree(trace.text(log, one))
+            pairs[digests] = changes(*(trees[digest] for digest in digests))
+        out[(log.name, compile.id)] = pairs[digests]
+    return out
+
+
 def _aspect(cause: RecompileCause) -> str:
     return aspect_of(cause.cause, cause.dimension)
 
@@ -336,14 +364,20 @@ def aspect_of(cause: str, dimension: int | None) -> str:
 
 def _entry(frame: list[Compile], compile: Compile) -> Compile | None:
     """The cache entry that the first reason speaks of: else the newest of the frame before this compile."""
-    older = [c for c in frame[: frame.index(compile)] if c.failure is None]
-    named = next((c for c in older if compile.reasons and str(c.id) == compile.reasons[0].entry), None)
-    return named or (older[-1] if older else None)
+    position = next(n for n, other in enumerate(frame) if other is compile)
+    wanted = compile.reasons[0].entry if compile.reasons else ""
+    newest: Compile | None = None
+    for other in reversed(frame[:position]):
+        if other.failure is None:
+            newest = newest or other
+            if not wanted or str(other.id) == wanted:
+                return other
+    return newest
 
 
 def guards_of(trace: Trace, log: Log, compile: Compile | None) -> tuple[Leaf, ...]:
     """The leaves of a compile's guard tree; none where it was not logged."""
-    tree = None if compile is None else artifact_of(log, compile, "dynamo_cpp_guards_str")
+    tree = None if compile is None else artifact_of(log, compile, TREE)
     return parse_tree(trace.text(log, tree)) if tree is not None else ()
 
 
