@@ -206,7 +206,7 @@ def _pretty(text: str) -> bytes:
 def _kernels(
     trace: Trace, compiles: list[tuple[Log, Compile]], packer: Packer
 ) -> tuple[list[list[Any]], list[int]]:
-    """Rows [compile, kernel, kind, lines] of all kernels, and the item with the details of each compile."""
+    """Rows [compile, kernel, kind, lines, why it is a fallback] of all kernels, and the item with the details of each compile."""
     rows: list[list[Any]] = []
     items: list[int] = []
     known: dict[int, int] = {}
@@ -222,7 +222,14 @@ def _kernels(
         items.append(known[id(found)])
         if len(rows) < KERNEL_ROWS:
             rows.extend(
-                [number, k.name, k.kind, [f"{p.short} {p.code}"[:120] for p in k.lines[:3]]] for k in found
+                [
+                    number,
+                    k.name,
+                    k.kind,
+                    [f"{p.short} {p.code}"[:120] for p in k.lines[:3]],
+                    k.why if k.kind == "fallback" else "",
+                ]
+                for k in found
             )
     return rows, items
 

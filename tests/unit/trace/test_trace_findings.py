@@ -15,7 +15,9 @@ from torchtriage.trace.analyses.kernels import all_kernels, why_not_generated
 from torchtriage.trace.analyses.operators import operator_report
 from torchtriage.trace.analyses.specialised import specialised_sizes
 from torchtriage.trace.analyses.verdicts import verdicts
+from torchtriage.trace.bundle import make_bundle
 from torchtriage.trace.diff import details, match
+from torchtriage.trace.page import make_page
 from torchtriage.trace.sides import side_by_side
 
 GRAPH = """class GraphModule(torch.nn.Module):
@@ -121,6 +123,8 @@ def test_operators_are_ranked_by_what_compiling_their_kernels_took(tmp_path: Pat
         ("torch.ops.aten.rand.default", 0, 0.0),
     ]
     assert kernels[1].why == "config.fallback_random is on: random numbers come from eager's operators"
+    rows = make_bundle(trace, make_page(trace)).index["kernels"]
+    assert [row[4] for row in rows] == ["", kernels[1].why]
     report = operator_report(trace)
     assert report.timed
     assert [(o.name, o.seconds, o.fallbacks) for o in report.operators] == [
