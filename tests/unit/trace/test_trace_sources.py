@@ -59,17 +59,19 @@ def packed(kind: str, data: bytes) -> bytes:
             archive.writestr("rank_1.log", data)
             archive.writestr("rank_2.log", compiled())
         return out.getvalue()
-    return {"gz": gzip, "bz2": bz2, "xz": lzma}[kind].compress(data)  # type: ignore[attr-defined,no-any-return]
+    if kind == "xz":
+        return lzma.compress(data, preset=0)
+    return gzip.compress(data) if kind == "gz" else bz2.compress(data)
 
 
 @pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zst", "zip", "zip, stored"])
 @pytest.mark.parametrize("share", [0.5, 0.9])
 def test_a_container_that_was_cut_off_gives_what_came_before(kind: str, share: float, tmp_path: Path) -> None:
-    data = b"".join(artifact(f"note{i}", os.urandom(200).hex()) for i in range(8000))
+    data = b"".join(artifact(f"note{i}", os.urandom(200).hex()) for i in range(4000))
     whole, path = packed(kind, data), tmp_path / f"t.{kind[:3]}"
     path.write_bytes(whole[: int(len(whole) * share)])
     log = read_trace(path).logs[-1]
-    assert 1000 < log.records < 8000
+    assert 1000 < log.records < 4000
     assert log.problems[0].reason == ("truncated" if kind == "zst" else "container")
     assert log.rank == (1 if kind.startswith("zip") else None)
 
@@ -77,7 +79,7 @@ def test_a_container_that_was_cut_off_gives_what_came_before(kind: str, share: f
 @pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zst", "zip", "zip, stored"])
 def test_a_container_cut_anywhere_is_read_or_refused(kind: str, tmp_path: Path) -> None:
     whole, path = packed(kind, compiled() * 20), tmp_path / f"t.{kind[:3]}"
-    for end in range(0, len(whole), 7):
+    for end in range(0, len(whole), max(7, len(whole) // 100)):
         path.write_bytes(whole[:end])
         try:
             assert sum(log.records for log in read_trace(path).logs) > 0
