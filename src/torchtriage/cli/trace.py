@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from pathlib import Path
@@ -38,7 +39,7 @@ def trace(
     shown: Annotated[int, typer.Option("--top", help="Verdicts to show.", min=1)] = 12,
 ) -> None:
     """Say what was compiled, what went wrong, why, and what to do."""
-    found = _read(paths, workers)
+    found = _first(paths, workers) if follow else _read(paths, workers)
     try:
         while follow:
             _show(found, shown)
@@ -88,14 +89,14 @@ def diff(
 ) -> None:
     """Say what changed between two traces, most important first."""
     left, right = _read([before], None), _read([after], None)
-    from torchtriage.trace.diff import compare
+    from torchtriage.trace.diff import compare, details
 
     changes = compare(left, right)
     if html is not None:
         from torchtriage.report.trace_html import render_diff
 
         html.parent.mkdir(parents=True, exist_ok=True)
-        html.write_text(render_diff(changes, (before, after)), encoding="utf-8")
+        html.write_text(render_diff(changes, (before, after), details(left, right)), encoding="utf-8")
     if as_json:
         import orjson
 
@@ -118,7 +119,9 @@ def _read(paths: list[str], workers: int | None) -> Trace:
             console.print(f"read {done} of {of} logs", end="\r" if done < of else "\n", highlight=False)
 
     try:
-        return read_trace(paths, workers=workers, progress=progress)
+        found = read_trace(paths, workers=workers, progress=progress)
+        gc.freeze()  # the trace stays: looking through it for cycles again and again costs a tenth of the time
+        return found
     except NotATrace as error:
         typer.echo(f"torchtriage: {error}", err=True)
         raise typer.Exit(2) from None
@@ -133,13 +136,34 @@ def _show(found: Trace, shown: int) -> None:
     print_summary(make_page(found), console, shown=shown)
 
 
-def _grown(paths: list[str], workers: int | None, found: Trace) -> Trace:
-    """The trace again, once it is larger than it was."""
+def _first(paths: list[str], workers: int | None) -> Trace:
+    """The trace as soon as there is a record: the program may not have compiled anything yet."""
+    from torchtriage.trace import NotATrace, read_trace
+
+    told = False
     while True:
-        time.sleep(1.0)
+        try:
+            return read_trace(paths, workers=workers)
+        except NotATrace as error:
+            if not told:
+                typer.echo(f"waiting for the first record ({error})", err=True)
+            told = True
+            try:
+                time.sleep(1.0)
+            except KeyboardInterrupt:
+                raise typer.Exit(2) from None
+
+
+def _grown(paths: list[str], workers: int | None, found: Trace) -> Trace:
+    """The trace again, once it is larger than it was. A log that takes long to read is looked at less often."""
+    pause = 1.0
+    while True:
+        time.sleep(pause)
+        begin = time.monotonic()
         again = _read(paths, workers)
         if again.totals.bytes != found.totals.bytes:
             return again
+        pause = max(1.0, time.monotonic() - begin)
 
 
 def _write_json(found: Trace, page: object) -> None:

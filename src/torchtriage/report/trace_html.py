@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from markupsafe import Markup
 
 if TYPE_CHECKING:
     from torchtriage.trace.bundle import Bundle
-    from torchtriage.trace.diff import Change
+    from torchtriage.trace.diff import Change, Details
 
 #: What must not stand inside a `script` element, and U+2028/9, which old scripts take for line ends.
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
@@ -19,17 +20,25 @@ _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028",
 
 def render_html(bundle: Bundle) -> str:
     """The page."""
+    return "".join(_parts(bundle))
+
+
+def _parts(bundle: Bundle) -> Iterator[str]:
     template = _environment().get_template("trace_report.html.j2")
-    return template.render(
-        page=bundle.page, totals=bundle.page.totals, index=script_json(bundle.index), blocks=bundle.blocks,
-        order=bundle.index["order"], widest=max((s for _, s in bundle.page.time.phases), default=0.0) or 1.0,
+    return template.generate(
+        page=bundle.page, operators=bundle.operators, totals=bundle.page.totals, index=script_json(bundle.index),
+        blocks=bundle.blocks, order=bundle.index["order"], widest=max((s for _, s in bundle.page.time.phases), default=0.0) or 1.0,
         whole=sum(s for _, s in bundle.page.time.phases) or 1.0,
     )  # fmt: skip
 
 
-def render_diff(changes: tuple[Change, ...], names: tuple[str, str]) -> str:
+def render_diff(changes: tuple[Change, ...], names: tuple[str, str], details: Details) -> str:
     """What changed between two traces, as a page."""
-    return _environment().get_template("trace_diff.html.j2").render(changes=changes, names=names)
+    return (
+        _environment()
+        .get_template("trace_diff.html.j2")
+        .render(changes=changes, names=names, details=details)
+    )
 
 
 def _environment() -> Environment:
@@ -45,7 +54,8 @@ def _environment() -> Environment:
 def write_html(bundle: Bundle, path: Path) -> None:
     """The page as a file; its folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render_html(bundle), encoding="utf-8")
+    with path.open("w", encoding="utf-8") as file:  # part by part: a large page is not held as one text
+        file.writelines(_parts(bundle))
 
 
 def script_json(value: Any) -> Markup:

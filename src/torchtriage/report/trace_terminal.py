@@ -26,7 +26,7 @@ def print_summary(page: Page, console: Console, *, shown: int = SHOWN) -> None:
     console.print(
         f"{count(t.logs, 'log')}, {t.bytes / 1e6:.1f} MB, {count(t.records, 'record')}: {count(t.compiles, 'compile')}, "
         f"{count(t.graphs, 'graph')}, {count(t.recompiles, 'recompile')}, {count(t.break_sites, 'graph-break line')}, "
-        f"{t.failed} failed, {count(t.artifacts, 'artefact')}, {t.seconds:.1f} s of compile time",
+        f"{t.failed} failed, {count(t.artifacts, 'artefact')}, {t.seconds:.1f} s of compile time{_longest(page)}",
         highlight=False,
     )
     found = page.problems
@@ -36,7 +36,7 @@ def print_summary(page: Page, console: Console, *, shown: int = SHOWN) -> None:
         console.print(_verdict(verdict.seconds, verdict.title, verdict.advice))
     if len(found) > shown:
         console.print(f"[dim]and {len(found) - shown} more, in the report[/dim]")
-    notes = [v for v in page.verdicts if v.level == "note"]
+    notes = [v for v in page.verdicts if v.level == "note" and v.kind != "log"]
     if notes:
         console.print("[bold]Also[/bold]")
     for verdict in notes[:6]:
@@ -45,6 +45,14 @@ def print_summary(page: Page, console: Console, *, shown: int = SHOWN) -> None:
         console.print(_phases(page))
     if t.problems:
         _unreadable(page, console)
+
+
+def _longest(page: Page) -> str:
+    """Ranks compile beside each other: the sum is not what one waits for."""
+    if len(page.logs) < 2:
+        return ""
+    longest = max(page.logs, key=lambda log: log.seconds)
+    return f" in all, {longest.seconds:.1f} s at most in one log ({longest.title})"
 
 
 def count(number: int, what: str) -> str:

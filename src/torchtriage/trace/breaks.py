@@ -51,6 +51,7 @@ def parse_break(text: str, artifact: int | None = None) -> GraphBreak:
         hints=tuple(_flat(hint) for hint in _HINT.findall(body)),
         context=context["text"].strip() if context else "",
         skipped=_SKIPPED in body,
+        through=_through(body, user_trace),
         artifact=artifact,
     )
 
@@ -86,6 +87,13 @@ def _place(body: str, user_trace: str) -> Place | None:
         if int(frame["line"]) == int(at["line"]) and frame["file"] == at["file"]:
             return Place(at["file"], int(at["line"]), frame["function"].strip(), frame["code"].strip())
     return Place(at["file"], int(at["line"]))
+
+
+def _through(body: str, user_trace: str) -> tuple[Place, ...]:
+    """The frames above the place of the break."""
+    frames = list(_FRAME.finditer(user_trace))
+    places = [Place(f["file"], int(f["line"]), f["function"].strip(), f["code"].strip()) for f in frames]
+    return tuple(places[:-1][-20:])
 
 
 def _flat(text: str) -> str:

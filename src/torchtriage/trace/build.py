@@ -10,7 +10,7 @@ from typing import Any
 
 from torchtriage.trace.breaks import parse_break
 from torchtriage.trace.compiles import CompileBuilder
-from torchtriage.trace.events import Timeline
+from torchtriage.trace.events import Lane, Timeline
 from torchtriage.trace.frames import innermost, stack_of
 from torchtriage.trace.guards import parse_reasons
 from torchtriage.trace.model import (
@@ -23,8 +23,9 @@ from torchtriage.trace.model import (
     Place,
     ShapeGuard,
     Symbol,
+    finite,
 )
-from torchtriage.trace.records import Problem, Record, lenient_json
+from torchtriage.trace.records import Event, Problem, Record, lenient_json
 
 PROBLEMS_KEPT = 1000
 #: Kinds that are counted and digested but are no artefacts: they come in great numbers and have nothing to open.
@@ -53,14 +54,19 @@ class LogBuilder:
         self.interned: dict[str, str] = {}
         self.stacks: dict[tuple[Place, ...], tuple[Place, ...]] = {}
         self.timeline = Timeline()
+        self.lanes: dict[tuple[bytes, bytes], tuple[CompileBuilder, Lane]] = {}
         self.events_at = array("Q")
         self.configs: dict[str, str] = {}
+        self.config_keys: dict[str, str] = {}
         self.sources: dict[str, int] = {}
-        self.records = self.number = self.end = 0
+        self.records = self.number = self.end = self.timed = 0
         self.torch_version = self.started = ""
         self.outside = CompileBuilder(OUTSIDE)
 
-    def add(self, item: Record | Problem) -> None:
+    def add(self, item: Event | Record | Problem) -> None:
+        if isinstance(item, Event):
+            self.event(item)
+            return
         if isinstance(item, Problem):
             self.problem(item)
             return
@@ -92,6 +98,29 @@ class LogBuilder:
         if handler is not None:
             meta = data[kind]
             handler(self, item, compile, meta if isinstance(meta, dict) else {}, artifact)
+
+    def event(self, item: Event) -> None:
+        """The most frequent record, in as few steps as can be."""
+        offset, length, stamp, envelope, data, name, begins, at, thread = item
+        self.records += 1
+        self.timed += 1
+        self.end = offset + length
+        if not self.started:
+            self.started = stamp.decode("ascii", "replace")
+        found = self.lanes.get((envelope, thread))
+        if found is None:
+            if len(self.lanes) > 4096:
+                self.lanes.clear()
+            builder = self.compile_of(data)
+            found = builder, self.timeline.lane(builder.id, int(thread))
+            self.lanes[(envelope, thread)] = found
+        compile, lane = found
+        compile.records += 1
+        self.events_at.append(offset)
+        if begins:
+            self.timeline.begin(lane, name, at)
+        else:
+            self.timeline.end(lane, name, at)
 
     def problem(self, problem: Problem) -> None:
         self.problem_count += 1
@@ -142,6 +171,9 @@ class LogBuilder:
 
     def finish(self, size: int) -> Log:
         self.timeline.finish()
+        self.lanes.clear()
+        if self.timed:
+            self.kinds["chromium_event"] = self.kinds.get("chromium_event", 0) + self.timed
         done = []
         for key in list(self.compiles):
             done.append(self.compiles.pop(key).finish(self.timeline))
@@ -151,14 +183,16 @@ class LogBuilder:
             problem_count=self.problem_count, torch_version=self.torch_version, configs=self.configs,
             sources=self.sources, outside=self.outside.finish(self.timeline), events=len(self.events_at),
             events_at=self.events_at, started=self.started, epoch=(self.timeline.zero or 0.0) / 1e6,
-            steps=self.timeline.steps, strings=self.strings,
+            steps=self.timeline.sums(), strings=self.strings,
         )  # fmt: skip
 
 
 Handler = Callable[[LogBuilder, Record, CompileBuilder, dict[str, Any], Artifact | None], None]
 
 
-def build_log(name: str, path: str, rank: int | None, size: int, items: Iterable[Record | Problem]) -> Log:
+def build_log(
+    name: str, path: str, rank: int | None, size: int, items: Iterable[Event | Record | Problem]
+) -> Log:
     builder = LogBuilder(name, path, rank)
     collecting = gc.isenabled()
     gc.disable()  # nothing here is cyclic, and looking for cycles would take a fifth of the time
@@ -197,9 +231,12 @@ def _metrics(
     for field, label in CONFIG_FIELDS.items():
         text = meta.get(field)
         if isinstance(text, str) and text:
-            key = f"{label}:{hashlib.md5(text.encode('utf-8', 'replace'), usedforsecurity=False).hexdigest()[:12]}"
-            log.configs.setdefault(key, text)
-            configs.append(log.intern(key))
+            key = log.config_keys.get(text)
+            if key is None:
+                digest = hashlib.md5(text.encode("utf-8", "replace"), usedforsecurity=False).hexdigest()
+                key = log.config_keys[text] = f"{label}:{digest[:12]}"
+                log.configs[key] = text
+            configs.append(key)
     if item.kind == "compilation_metrics":
         compile.add_metrics(meta, tuple(configs))
     else:
@@ -233,7 +270,12 @@ def _shape(
         sources = meta.get("sources")
         named = ", ".join(map(str, sources)) if isinstance(sources, list) else ""
         text = f"{meta.get('symbol', '')} = {meta.get('value', '')}" + (f" ({named})" if named else "")
-        compile.shape_guards.append(ShapeGuard(text, place, True, str(meta.get("reason", ""))))
+        texts = tuple(map(str, sources)) if isinstance(sources, list) else ()
+        reason, value = str(meta.get("reason", "")), str(meta.get("value", ""))
+        compile.shape_guards.append(ShapeGuard(text, place, True, reason, texts, value))
+    elif item.kind == "propagate_real_tensors":
+        text = f"{meta.get('expr', '')}, taken as {meta.get('result', '')}"
+        compile.shape_guards.append(ShapeGuard(text, place, reason="the value of a real tensor"))
     else:
         compile.shape_guards.append(ShapeGuard(log.intern(str(meta.get("expr", ""))), place))
 
@@ -297,7 +339,10 @@ def _artifact(
         known = plain if isinstance(plain, dict) else {}
         reason = known.get("cache_bypass_reason") or known.get("cache_status_detailed") or ""
         cache = log.intern(art.name[: -len(state) - 1])
-        compile.caches.append(CacheEvent(cache, state, str(reason), str(known.get("key") or ""), art.number))
+        spent = finite(known.get("time_saved_ns" if state == "hit" else "time_taken_ns")) / 1e9
+        compile.caches.append(
+            CacheEvent(cache, state, str(reason), str(known.get("key") or ""), art.number, max(0.0, spent))
+        )
 
 
 def _version(
@@ -341,6 +386,7 @@ KINDS: dict[str, Handler] = {
     "create_unbacked_symbol": _symbol,
     "guard_added_fast": _shape,
     "guard_added": _shape,
+    "propagate_real_tensors": _shape,
     "symbolic_shape_specialization": _shape,
     "describe_storage": lambda *_: None,
     "describe_tensor": _tensor,

@@ -14,10 +14,12 @@ from typing import Any
 
 import orjson
 
-from torchtriage.trace.analyses.kernels import Kernel, has_code, kernels_of
-from torchtriage.trace.analyses.recompiles import cut
+from torchtriage.trace.analyses.kernels import Kernel, all_kernels
+from torchtriage.trace.analyses.operators import OperatorReport, operator_report
+from torchtriage.trace.analyses.recompiles import cut, guard_changes
 from torchtriage.trace.build import CONFIG_FIELDS
 from torchtriage.trace.frames import call_site, is_library
+from torchtriage.trace.guard_tree import GuardChange
 from torchtriage.trace.load import Trace
 from torchtriage.trace.model import Artifact, Compile, Log, Place
 from torchtriage.trace.page import Page, plain
@@ -38,6 +40,7 @@ class Bundle:
     page: Page
     index: dict[str, Any]
     blocks: tuple[str, ...]
+    operators: OperatorReport
 
 
 class Packer:
@@ -98,7 +101,8 @@ def make_bundle(trace: Trace, page: Page, capacity: int = CAPACITY) -> Bundle:
     packer, names = Packer(capacity), Names()
     compiles = [(log, c) for log in trace.logs for c in (*log.compiles, log.outside) if c.records]
     order = {(log.name, c.id): number for number, (log, c) in enumerate(compiles)}
-    details = [packer.add(_dump(_detail(c))) for _, c in compiles]
+    differing = guard_changes(trace)
+    details = [packer.add(_dump(_detail(c, differing.get((log.name, c.id), ())))) for log, c in compiles]
     packer.close()
     kernels, kernel_items = _kernels(trace, compiles, packer)
     packer.close()
@@ -124,7 +128,7 @@ def make_bundle(trace: Trace, page: Page, capacity: int = CAPACITY) -> Bundle:
         "left_out": packer.left_out,
     }
     index["names"] = list(names.numbers)
-    return Bundle(page, index, tuple(packer.blocks))
+    return Bundle(page, index, tuple(packer.blocks), operator_report(trace))
 
 
 def _row(
@@ -141,10 +145,10 @@ def _row(
     ]  # fmt: skip
 
 
-def _detail(c: Compile) -> dict[str, Any]:
+def _detail(c: Compile, differing: tuple[GuardChange, ...]) -> dict[str, Any]:
     """Everything about a compile but its artefacts and its times."""
     return {
-        "stack": c.stack, "reasons": c.reasons, "breaks": c.breaks, "failure": c.failure, "restarts": c.restarts,
+        "stack": c.stack, "reasons": c.reasons, "differing": differing, "breaks": c.breaks, "failure": c.failure, "restarts": c.restarts,
         "symbols": c.symbols, "guards": c.shape_guards, "inputs": c.inputs, "caches": c.caches, "links": c.links,
         "attempts": c.attempts, "metrics": c.metrics.values, "backward": c.metrics.backward,
         "configs": c.metrics.configs, "phases": c.phases,
@@ -202,27 +206,37 @@ def _pretty(text: str) -> bytes:
 def _kernels(
     trace: Trace, compiles: list[tuple[Log, Compile]], packer: Packer
 ) -> tuple[list[list[Any]], list[int]]:
-    """Rows [compile, kernel, kind, lines] of all kernels, and the item with the details of each compile."""
+    """Rows [compile, kernel, kind, lines, why it is a fallback] of all kernels, and the item with the details of each compile."""
     rows: list[list[Any]] = []
     items: list[int] = []
-    known: dict[tuple[str, ...], tuple[tuple[Kernel, ...], int]] = {}
+    known: dict[int, int] = {}
+    every = all_kernels(trace)
     for number, (log, c) in enumerate(compiles):
-        if not has_code(log, c):
+        found = every.get((log.name, c.id), ())
+        if not found:
             items.append(-1)
             continue
-        key = tuple(log.artifacts[n].digest for n in c.artifacts if log.artifacts[n].digest)
-        if key not in known:
-            found = kernels_of(trace, log, c)
+        if id(found) not in known:
             local = {artifact: place for place, artifact in enumerate(c.artifacts)}
-            shown = [replace(k, code=None if k.code is None else local.get(k.code)) for k in found]
-            known[key] = (found, packer.add(_dump(shown)) if found else -1)
-        found, item = known[key]
-        items.append(item)
+            known[id(found)] = packer.add(_dump([_local(kernel, local) for kernel in found]))
+        items.append(known[id(found)])
         if len(rows) < KERNEL_ROWS:
             rows.extend(
-                [number, k.name, k.kind, [f"{p.short} {p.code}"[:120] for p in k.lines[:3]]] for k in found
+                [
+                    number,
+                    k.name,
+                    k.kind,
+                    [f"{p.short} {p.code}"[:120] for p in k.lines[:3]],
+                    k.why if k.kind == "fallback" else "",
+                ]
+                for k in found
             )
     return rows, items
+
+
+def _local(kernel: Kernel, local: dict[int, int]) -> Kernel:
+    """With the number that the artefact with the code has among those of its compile."""
+    return kernel if kernel.code is None else replace(kernel, code=local.get(kernel.code))
 
 
 def _flames(compiles: list[tuple[Log, Compile]], names: Names) -> dict[int, list[float]]:

@@ -29,6 +29,7 @@ FIELDS = (
     "inductor_cumulative_compile_time_us", "inductor_code_gen_cumulative_compile_time_us", "triton_compile_time_us",
     "runtime_cudagraphify_time_us", "runtime_triton_autotune_time_us", "guard_latency_us", "num_graph_breaks",
     "cudagraph_skip_reason", "structured_logging_overhead_us", "is_runtime",
+    "triton_kernel_compile_times_us",
 )  # fmt: skip
 
 

@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from torchtriage.trace.analyses.caches import cache_use
+from torchtriage.trace.analyses.caches import CacheUse, cache_use
+from torchtriage.trace.analyses.compile_time import time_use
 from torchtriage.trace.analyses.graph_breaks import BreakSite, break_sites
 from torchtriage.trace.analyses.recompiles import artifact_of, cut, guards_of, recompile_causes
 from torchtriage.trace.guard_tree import changes as guard_changes
 from torchtriage.trace.load import Trace
 from torchtriage.trace.model import Compile, Log
 from torchtriage.trace.records import lenient_json
+from torchtriage.trace.sides import Sides, side_by_side
 
 #: Seconds, and share, below which two compile times are the same.
 NOISE_SECONDS, NOISE_SHARE = 0.5, 0.2
@@ -27,6 +29,9 @@ WEIGHTS = {
     "version": 100, "failure": 90, "graph break": 80, "recompiles": 70, "frame": 60, "config": 50, "graph": 40,
     "guards": 30, "code": 20, "cache": 15, "time": 10,
 }  # fmt: skip
+
+#: Lines of whole texts in a page, about.
+WHOLE_LINES = 60_000
 
 #: artefact titles, newest naming first -> kind of change, what it is to the user.
 TEXTS: tuple[tuple[tuple[str, ...], str, str], ...] = (
@@ -59,6 +64,7 @@ class Pair:
 
 
 Key = tuple[str, str, int]
+Functions = dict[Key, list[tuple[Log, Compile]]]
 
 
 def compare(left: Trace, right: Trace) -> tuple[Change, ...]:
@@ -83,9 +89,10 @@ def match(
 ) -> tuple[list[Pair], list[tuple[Log, Compile]], list[tuple[Log, Compile]]]:
     """Pairs of compiles of the same function, and those that only one trace has.
 
-    A function is known by its name and file; its line only where several have the same name.
+    A function is known by its name and file; its line only where several have the same name. One that is only on
+    one side is matched with the only one of its name on the other: the file may have been copied or renamed.
     """
-    a, b = _by_function(left), _by_function(right)
+    a, b = _by_function(left), _renamed(_by_function(left), _by_function(right))
     pairs: list[Pair] = []
     rest: tuple[list[tuple[Log, Compile]], list[tuple[Log, Compile]]] = ([], [])
     for key in dict.fromkeys((*a, *b)):
@@ -96,7 +103,22 @@ def match(
     return pairs, *rest
 
 
-def _by_function(trace: Trace) -> dict[Key, list[tuple[Log, Compile]]]:
+def _renamed(a: Functions, b: Functions) -> Functions:
+    """The second side under the keys of the first, where only the file's name differs."""
+    alone = [{key: key[0] for key in side if key not in other} for side, other in ((a, b), (b, a))]
+    of_name: list[dict[str, list[Key]]] = [{}, {}]
+    for index, side in enumerate(alone):
+        for key, name in side.items():
+            of_name[index].setdefault(name, []).append(key)
+    new: dict[Key, Key] = {}
+    for name, keys in of_name[1].items():
+        candidates = of_name[0].get(name, [])
+        if len(keys) == len(candidates) == 1:
+            new[keys[0]] = candidates[0]
+    return {new.get(key, key): compiles for key, compiles in b.items()}
+
+
+def _by_function(trace: Trace) -> Functions:
     places: dict[tuple[str, str], dict[int, None]] = {}
     compiles = [(log, c) for log, c in trace.compiles() if c.function]
     for _, compile in compiles:
@@ -246,6 +268,79 @@ def _texts(left: Trace, right: Trace, pairs: list[Pair]) -> Iterator[Change]:
                 before=str(pair.left[1].id),
                 after=str(pair.right[1].id),
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One function in both traces: seconds of all its compiles, and how many there were."""
+
+    function: str
+    before: float
+    after: float
+    compiles_before: int
+    compiles_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What a page shows below the list of changes."""
+
+    timings: tuple[Timing, ...]
+    phases: tuple[tuple[str, float, float], ...]
+    caches: tuple[tuple[str, CacheUse | None, CacheUse | None], ...]
+    settings: tuple[tuple[str, str, str, str], ...]
+    """(which configuration, setting, before, after), those that differ."""
+    texts: tuple[Sides, ...]
+
+
+def details(left: Trace, right: Trace) -> Details:
+    """Times, caches, settings and whole texts of both traces, next to each other."""
+    a, b = ({c.cache: c for c in cache_use(t)} for t in (left, right))
+    x, y = (dict(time_use(t).phases) for t in (left, right))
+    old, new = _config(left), _config(right)
+    settings = [
+        (label, key, _short(old[label], key), _short(new[label], key))
+        for label in sorted(set(old) & set(new))
+        for key in sorted(set(old[label]) | set(new[label]))
+        if old[label].get(key) != new[label].get(key)
+    ]
+    pairs, _, _ = match(left, right)
+    return Details(
+        _timings(left, right),
+        tuple((name, x.get(name, 0.0), y.get(name, 0.0)) for name in dict.fromkeys((*x, *y))),
+        tuple((name, a.get(name), b.get(name)) for name in dict.fromkeys((*a, *b))),
+        tuple(settings), tuple(_whole_texts(left, right, pairs)),
+    )  # fmt: skip
+
+
+def _timings(left: Trace, right: Trace) -> tuple[Timing, ...]:
+    sums: dict[Key, list[float]] = {}
+    a = _by_function(left)
+    for side, functions in enumerate((a, _renamed(a, _by_function(right)))):
+        for key, compiles in functions.items():
+            row = sums.setdefault(key, [0.0, 0.0, 0, 0])
+            row[side] += sum(c.seconds for _, c in compiles)
+            row[2 + side] += len(compiles)
+    found = [
+        Timing(f"{key[0]} ({key[1]})", row[0], row[1], int(row[2]), int(row[3])) for key, row in sums.items()
+    ]
+    return tuple(sorted(found, key=lambda t: -abs(t.after - t.before)))
+
+
+def _whole_texts(left: Trace, right: Trace, pairs: list[Pair]) -> Iterator[Sides]:
+    """Graphs, guards and generated code of matched compiles, where they differ."""
+    shown = 0
+    for pair in pairs[:READ_PAIRS]:
+        for titles, _, what in (*TEXTS, (("dynamo_cpp_guards_str",), "guards", "the guards")):
+            a, b = artifact_of(*pair.left, *titles), artifact_of(*pair.right, *titles)
+            if a is None or b is None or (a.digest and a.digest == b.digest) or shown > WHOLE_LINES:
+                continue
+            ids = str(pair.left[1].id), str(pair.right[1].id)
+            texts = left.text(pair.left[0], a), right.text(pair.right[0], b)
+            sides = side_by_side(f"{what} of {pair.function}", *ids, texts)
+            if sides.differing:
+                shown += sum(len(run.rows) for run in sides.runs)
+                yield sides
 
 
 def difference(before: str, after: str) -> tuple[str, ...]:

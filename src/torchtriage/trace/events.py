@@ -46,12 +46,25 @@ PHASES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 )
 
 
-@dataclass(slots=True)
+#: `Span(…)` in half the time: there are as many as records.
+_new = tuple.__new__
+
+
 class _Open:
-    name: str
-    begin: float
-    depth: int
-    inside: float = 0.0
+    __slots__ = ("begin", "depth", "inside", "name")
+
+    def __init__(self, name: str, begin: float, depth: int) -> None:
+        self.name, self.begin, self.depth, self.inside = name, begin, depth, 0.0
+
+
+class Lane:
+    """The steps of one compile that are open in one thread, outermost first."""
+
+    __slots__ = ("compile", "open", "phases", "spans")
+
+    def __init__(self, compile_id: CompileId, spans: list[Span], phases: dict[str, float]) -> None:
+        self.compile, self.spans, self.phases = compile_id, spans, phases
+        self.open: list[_Open] = []
 
 
 @dataclass(slots=True)
@@ -63,8 +76,9 @@ class Timeline:
     kept: int = 0
     spans: dict[CompileId, list[Span]] = field(default_factory=dict)
     phases: dict[CompileId, dict[str, float]] = field(default_factory=dict)
-    steps: dict[str, tuple[int, float, float]] = field(default_factory=dict)
-    _open: dict[tuple[CompileId, Any], list[_Open]] = field(default_factory=dict)
+    steps: dict[str, list[float]] = field(default_factory=dict)
+    """Step -> how often, seconds, own seconds."""
+    _lanes: dict[tuple[CompileId, Any], Lane] = field(default_factory=dict)
     _phase_of: dict[str, str] = field(default_factory=dict)
 
     def feed(self, compile_id: CompileId, event: Any) -> bool:
@@ -73,76 +87,95 @@ class Timeline:
             phase, name, at, thread = event["ph"], event["name"], event["ts"], event.get("tid")
             if not (0 <= at < 1e18 and isinstance(name, str)):
                 return False
-            stack = self._open.get((compile_id, thread))
+            lane = self.lane(compile_id, thread)
         except (TypeError, KeyError, AttributeError):
             return False
-        if self.zero is None:
-            self.zero = at
-        if at > self.last:
-            self.last = at
         if phase == "B":
-            if stack is None:
-                stack = self._open[(compile_id, thread)] = []
-            stack.append(_Open(name, at, len(stack)))
+            self.begin(lane, name, at)
         elif phase == "E":
-            if stack:
-                self._close(compile_id, stack, name, at)
-        elif phase == "X":
+            self.end(lane, name, at)
+        else:
+            self._seen(at)
             length = event.get("dur")
-            if isinstance(length, (int, float)) and 0 <= length < 1e18:
-                self._add(compile_id, _Open(name, at, 0), float(length), True)
+            if phase == "X" and isinstance(length, (int, float)) and 0 <= length < 1e18:
+                self._add(lane, _Open(name, at, 0), float(length), True)
         return True
 
-    def _close(self, compile_id: CompileId, stack: list[_Open], name: str, at: float) -> None:
+    def lane(self, compile_id: CompileId, thread: Any) -> Lane:
+        """Where the events of one thread of a compile go."""
+        lane = self._lanes.get((compile_id, thread))
+        if lane is None:
+            spans, phases = self.spans.setdefault(compile_id, []), self.phases.setdefault(compile_id, {})
+            lane = self._lanes[(compile_id, thread)] = Lane(compile_id, spans, phases)
+        return lane
+
+    def begin(self, lane: Lane, name: str, at: float) -> None:
+        self._seen(at)
+        stack = lane.open
+        stack.append(_Open(name, at, len(stack)))
+
+    def end(self, lane: Lane, name: str, at: float) -> None:
+        """Ends the innermost open step of this name; those inside it lost their ends to an exception."""
+        self._seen(at)
+        stack = lane.open
         index = len(stack) - 1
         while index >= 0 and stack[index].name != name:
             index -= 1
         if index < 0:
             return
-        if name in PARALLEL:
-            self._finish(compile_id, stack.pop(index), at, None, True)
+        if name in PARALLEL:  # others may have begun since: it is not of the nest
+            self._finish(lane, stack.pop(index), at, None, True)
             return
-        while len(stack) > index + 1:  # their ends were never written: an exception went through them
+        while len(stack) > index + 1:
             lost = stack.pop()
-            self._finish(compile_id, lost, at, stack[-1], False)
+            self._finish(lane, lost, at, stack[-1], False)
         span = stack.pop()
-        self._finish(compile_id, span, at, stack[-1] if stack else None, True)
+        self._finish(lane, span, at, stack[-1] if stack else None, True)
 
-    def _finish(
-        self, compile_id: CompileId, span: _Open, at: float, parent: _Open | None, finished: bool
-    ) -> None:
+    def _seen(self, at: float) -> None:
+        if at > self.last:
+            self.last = at
+        if self.zero is None:
+            self.zero = at
+
+    def _finish(self, lane: Lane, span: _Open, at: float, parent: _Open | None, finished: bool) -> None:
         length = at - span.begin if at > span.begin else 0.0
         if parent is not None and span.name not in PARALLEL:
             parent.inside += length
-        self._add(compile_id, span, length, finished)
+        self._add(lane, span, length, finished)
 
-    def _add(self, compile_id: CompileId, span: _Open, length: float, finished: bool) -> None:
+    def _add(self, lane: Lane, span: _Open, length: float, finished: bool) -> None:
         name, seconds = span.name, length / 1e6
         own = (length - span.inside) / 1e6 if length > span.inside else 0.0
         parallel = name in PARALLEL
-        count, total, own_total = self.steps.get(name, (0, 0.0, 0.0))
-        self.steps[name] = (count + 1, total + seconds, own_total + own)
+        sums = self.steps.get(name)
+        if sums is None:
+            sums = self.steps[name] = [0, 0.0, 0.0]
+        sums[0] += 1
+        sums[1] += seconds
+        sums[2] += own
         if not parallel:
             phase = self._phase_of.get(name)
             if phase is None:
                 phase = self._phase_of[name] = phase_of(name)
-            phases = self.phases.get(compile_id)
-            if phases is None:
-                phases = self.phases[compile_id] = {}
-            phases[phase] = phases.get(phase, 0.0) + own
+            lane.phases[phase] = lane.phases.get(phase, 0.0) + own
         if self.kept < MANY_SPANS or seconds >= LONG_ENOUGH:
             self.kept += 1
             start = (span.begin - (self.zero or 0.0)) / 1e6
-            self.spans.setdefault(compile_id, []).append(
-                Span(name, start, seconds, span.depth, own, finished, parallel)
-            )
+            lane.spans.append(_new(Span, (name, start, seconds, span.depth, own, finished, parallel)))
 
     def finish(self) -> None:
         """Close what is still open at the last time seen: the program died, or is still running."""
-        for key, stack in self._open.items():
+        for lane in self._lanes.values():
+            stack = lane.open
             while stack:
                 span = stack.pop()
-                self._finish(key[0], span, self.last, stack[-1] if stack else None, False)
+                self._finish(lane, span, self.last, stack[-1] if stack else None, False)
+        self._lanes.clear()
+
+    def sums(self) -> dict[str, tuple[int, float, float]]:
+        """Step -> how often, seconds, own seconds."""
+        return {name: (int(count), seconds, own) for name, (count, seconds, own) in self.steps.items()}
 
     def of(self, compile_id: CompileId) -> tuple[Span, ...]:
         """The spans of one compile in order of their begin; asked for once."""

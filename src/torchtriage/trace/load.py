@@ -14,7 +14,7 @@ from torchtriage.trace.breaks import is_limit
 from torchtriage.trace.build import build_log
 from torchtriage.trace.model import Artifact, Compile, CompileId, Log, Totals
 from torchtriage.trace.parallel import read_together
-from torchtriage.trace.records import HEADER, Record, lenient_json, printable, read_records
+from torchtriage.trace.records import HEADER, Record, lenient_json, printable, read_log_items, read_records
 from torchtriage.trace.sources import CHUNK, NotATrace, Source, discover, materialise, scratch_folder
 
 T = TypeVar("T")
@@ -154,7 +154,7 @@ def read_log(source: Source, scratch: str) -> Log:
     path, problems = materialise(source, scratch)
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        items = read_records(iter(partial(file.read, CHUNK), b""))
+        items = read_log_items(iter(partial(file.read, CHUNK), b""))
         return build_log(
             printable(source.name), path, source.rank, size, (*problems, *items) if problems else items
         )

@@ -83,6 +83,8 @@ class GraphBreak:
     context: str = ""
     skipped: bool = False
     """True when the whole frame was left to eager."""
+    through: tuple[Place, ...] = ()
+    """The user's calls that led from the compiled function to the place, outermost first."""
     artifact: int | None = None
 
 
@@ -129,6 +131,9 @@ class ShapeGuard:
     place: Place | None = None
     specialised: bool = False
     reason: str = ""
+    sources: tuple[str, ...] = ()
+    """What the symbol stood for, as `L['x'].size()[0]`, where it became a constant."""
+    value: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +157,8 @@ class CacheEvent:
     reason: str = ""
     key: str = ""
     artifact: int | None = None
+    seconds: float = 0.0
+    """Of a hit, what it saved; of a miss, what it took; 0 where the log does not say."""
 
 
 class Span(NamedTuple):

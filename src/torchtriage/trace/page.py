@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torchtriage.trace.analyses.caches import CacheUse, cache_use
+from torchtriage.trace.analyses.caches import CacheUse, Starts, cache_use, starts
 from torchtriage.trace.analyses.collectives import Runtime, Schedule, runtimes, schedules
-from torchtriage.trace.analyses.compile_time import TimeUse, time_use
+from torchtriage.trace.analyses.compile_time import TimeUse, Twins, time_use, twins
+from torchtriage.trace.analyses.eager import EagerFrame, eager_frames
 from torchtriage.trace.analyses.graph_breaks import BreakSite, break_sites
+from torchtriage.trace.analyses.operators import operator_report
 from torchtriage.trace.analyses.ranks import RankReport, rank_report
-from torchtriage.trace.analyses.recompiles import RecompileCause, recompile_causes
+from torchtriage.trace.analyses.recompiles import RecompileCause, guard_changes, recompile_causes
+from torchtriage.trace.analyses.specialised import Specialised, specialised_sizes
 from torchtriage.trace.analyses.verdicts import Verdict, verdicts
 from torchtriage.trace.load import Trace
 from torchtriage.trace.model import CompileId, Totals
@@ -47,6 +50,10 @@ class Page:
     breaks: tuple[BreakSite, ...]
     time: TimeUse
     caches: tuple[CacheUse, ...]
+    starts: Starts
+    twins: tuple[Twins, ...]
+    specialised: tuple[Specialised, ...]
+    eager: tuple[EagerFrame, ...]
     ranks: RankReport
     schedules: tuple[Schedule, ...]
     runtimes: tuple[Runtime, ...]
@@ -70,7 +77,8 @@ def make_page(trace: Trace, version: str = "") -> Page:
     )  # fmt: skip
     return Page(
         name=trace.name, totals=trace.totals, verdicts=verdicts(trace), recompiles=recompile_causes(trace),
-        breaks=break_sites(trace), time=time_use(trace), caches=cache_use(trace), ranks=rank_report(trace),
+        breaks=break_sites(trace), time=time_use(trace), caches=cache_use(trace), starts=starts(trace),
+        twins=twins(trace), specialised=specialised_sizes(trace), eager=eager_frames(trace), ranks=rank_report(trace),
         schedules=schedules(trace), runtimes=runtimes(trace),
         logs=logs, passed_over=trace.passed_over, version=version,
     )  # fmt: skip
@@ -84,9 +92,17 @@ def to_json(trace: Trace, page: Page) -> dict[str, Any]:
         "totals": page.totals,
         "verdicts": page.verdicts,
         "recompiles": page.recompiles,
+        "guard_changes": [
+            {"log": log, "compile": compile, "changes": found} for (log, compile), found in guard_changes(trace).items()
+        ],
         "graph_breaks": page.breaks,
         "time": page.time,
         "caches": page.caches,
+        "starts": page.starts,
+        "same_graphs": page.twins,
+        "specialised_sizes": page.specialised,
+        "eager_frames": page.eager,
+        "operators": operator_report(trace),
         "ranks": page.ranks,
         "collective_schedules": page.schedules,
         "runtime_estimates": page.runtimes,

@@ -20,14 +20,15 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
+from torchtriage.trace import torn_zip
 from torchtriage.trace.records import HEADER, Problem
 
-CHUNK = 4 << 20
+CHUNK = 1 << 20
 SNIFF = 256 << 10
 LONGEST_UNPACKED = 64 << 30
 RANK = re.compile(r"(?:^|[^a-zA-Z])rank[_-]?(\d{1,6})(?!\d)")
@@ -60,6 +61,8 @@ class Source:
     member: str = ""
     packing: str = ""
     """`gz`, `zst`, `xz`, `bz2`, `url` or empty: what has to be undone on the way."""
+    offset: int = -1
+    """Where the member begins in an archive that was cut off and has no directory."""
 
     @property
     def rank(self) -> int | None:
@@ -127,7 +130,12 @@ def _expand(path: Path, name: str, named: bool = False) -> Iterator[Source]:
         magic = file.read(6)
     if magic.startswith(ZIP):
         try:
-            with zipfile.ZipFile(path) as archive:
+            archive = zipfile.ZipFile(path)
+        except DAMAGE:
+            yield from _torn(path, name)
+            return
+        try:
+            with archive:
                 for info in archive.infolist():
                     if info.is_dir():
                         continue
@@ -143,6 +151,16 @@ def _expand(path: Path, name: str, named: bool = False) -> Iterator[Source]:
     source = Source(name, str(path), packing=packing)
     if named or looks_like_trace(peek(source)):
         yield source
+
+
+def _torn(path: Path, name: str) -> Iterator[Source]:
+    """The logs in an archive without a directory."""
+    for member, offset in torn_zip.members(path):
+        source = Source(f"{name}/{member}", str(path), member, "", offset)
+        head = peek(source)
+        packing = _packing(head)
+        if packing or looks_like_trace(head):
+            yield replace(source, packing=packing)
 
 
 def _packing(head: bytes) -> str:
@@ -178,6 +196,8 @@ def _stream(source: Source) -> IO[bytes]:
     raw: Any
     if source.packing == "url":
         raw = _fsspec().open(source.path, "rb", compression="infer").open()
+    elif source.offset >= 0:
+        raw = torn_zip.Member(source.path, source.offset)
     elif source.member:
         raw = zipfile.ZipFile(source.path).open(source.member)  # noqa: SIM115
     else:
@@ -235,7 +255,7 @@ def materialise(source: Source, scratch: str) -> tuple[str, list[Problem]]:
     """The path of a plain file with the unpacked log, and what could not be unpacked. Raises NotATrace."""
     if not source.packing and not source.member:
         return source.path, []
-    label = hashlib.sha256(f"{source.path}|{source.member}".encode()).hexdigest()[:24]
+    label = hashlib.sha256(f"{source.path}|{source.member}|{source.offset}".encode()).hexdigest()[:24]
     target = os.path.join(scratch, f"{label}.log")
     written = 0
     problems: list[Problem] = []

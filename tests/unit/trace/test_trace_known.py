@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 
 import pytest
-from trace_writing import REAL
 
 from torchtriage.trace import Trace, read_trace
 from torchtriage.trace.analyses.compile_time import time_use
+from torchtriage.trace.analyses.eager import eager_frames
 from torchtriage.trace.analyses.failures import failure_groups
 from torchtriage.trace.analyses.graph_breaks import break_sites
 from torchtriage.trace.analyses.kernels import kernels_of
-from torchtriage.trace.analyses.recompiles import recompile_causes
+from torchtriage.trace.analyses.operators import operator_report
+from torchtriage.trace.analyses.recompiles import guard_changes, recompile_causes
+from torchtriage.trace.analyses.specialised import specialised_sizes
 from torchtriage.trace.analyses.verdicts import problems
 
 DATA = Path(__file__).parent / "data"
@@ -85,26 +85,67 @@ def test_backward_is_timed_with_the_compile_that_it_belongs_to() -> None:
     assert {k.kind for k in kernels_of(trace, trace.logs[0], compile)} == {"cpp", "extern"}
 
 
-RECORDED = os.environ.get("TORCHTRIAGE_RECORDED", "")
-"""A folder with one folder a program of `shared/recompiles`, each with the logs of a run of `program.py`."""
-PROGRAMS = sorted(p.parent.name for p in (REAL.parent / "recompiles").glob("*/expected.json")) if REAL else []
+def test_sizes_that_a_line_makes_constant_are_told_and_cannot_be_marked() -> None:
+    trace = known("sizes")
+    found = {(s.source, s.place.line if s.place else 0): s.values for s in specialised_sizes(trace)}
+    assert found == {("x.size()[0]", 6): ("4", "5"), ("x.size()[0]", 11): ("8",)}
+    scale, halve = recompile_causes(trace)
+    assert scale.specialised is not None
+    assert scale.specialised.code == "parts = [x[i] * i for i in range(n)]"
+    assert halve.specialised is not None
+    assert halve.specialised.line == 11
+    assert not any("mark_dynamic" in cause.advice for cause in (scale, halve))
 
 
-@pytest.mark.skipif(not RECORDED, reason="TORCHTRIAGE_RECORDED names no folder of recorded programs")
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_recorded_programs_have_the_measured_counts_and_no_invented_cause(name: str) -> None:
-    assert REAL is not None
-    expected = json.loads((REAL.parent / "recompiles" / name / "expected.json").read_text())
-    measured = expected["measured"]["program"]
-    trace = read_trace(Path(RECORDED) / name)
-    t = trace.totals
-    found = {
-        "compiles": t.compiles, "graphs": t.graphs, "graph_breaks": t.break_sites, "recompiles": t.recompiles,
-        "limit_hits": t.limit_hits, "failed_compiles": t.failed,
-    }  # fmt: skip
-    assert found == {key: measured[key] for key in found}
-    told = problems(trace)
-    assert bool(told) == bool(expected["causes"])
-    lines = {v.place.line for v in told if v.place}
-    breaks = {int(b["at"].rpartition(":")[2]) for b in expected["observed"]["program"]["breaks"]}
-    assert breaks <= lines
+def test_a_break_in_a_context_manager_says_why_the_function_is_left_to_eager() -> None:
+    trace = known("recompiles/timer_try")
+    (site,) = break_sites(trace)
+    assert [p.line for p in site.through] == [79, 72, 39]
+    assert site.context_manager is not None
+    assert site.context_manager.code == 'with stage("precondition"):'
+    (verdict,) = problems(trace)
+    assert verdict.advice.startswith("call time.perf_counter outside of the compiled function.")
+    (frame,) = eager_frames(trace)
+    assert (frame.frame.function, frame.place and frame.place.line) == ("forward", 15)
+
+
+def test_functions_in_eager_have_their_reason() -> None:
+    (limit,) = eager_frames(known("recomp"))
+    assert (limit.frame.function, limit.reason) == ("f", "the recompile limit was reached")
+    assert [f.reason.partition(":")[0] for f in eager_frames(known("fail"))] == [
+        "compiling it raised BackendCompilerFailed",
+        "a graph break that cannot be resumed",
+    ]
+    assert eager_frames(known("mlp")) == ()
+
+
+def test_two_callers_of_one_function_are_told_apart() -> None:
+    trained = next(c for c in recompile_causes(known("recompiles/mode_flips")) if c.cause == "training mode")
+    assert [p.line for p in trained.chain] == [71, 45, 32]
+    assert [p.line for p in trained.chain_before] == [67]
+
+
+def test_operators_are_told_by_their_kernels() -> None:
+    report = operator_report(known("bwd"))
+    assert not report.timed
+    assert {"aten.addmm", "aten.mm"} <= {o.name for o in report.operators}
+    assert all(k.lines > 5 for k in report.kernels)
+
+
+def test_what_differs_for_the_same_cause_is_not_told_as_something_else() -> None:
+    modes = recompile_causes(known("recompiles/mode_flips"))
+    assert {c.cause: c.others for c in modes} == {"training mode": (), "grad mode": (), "dispatch keys": ()}
+    (grows,) = recompile_causes(known("recompiles/growing_mask"))
+    assert (grows.source, grows.others) == ("mask", ("tokens", "temperature"))
+
+
+def test_every_recompile_has_all_guards_that_differ_from_the_entry_before() -> None:
+    trace = known("recompiles/kv_list")
+    found = guard_changes(trace)
+    assert [str(compile) for _, compile in found] == [f"0/{n}" for n in range(1, 8)]
+    for (_, compile), changes in found.items():
+        lengths = {(c.before, c.after) for c in changes if c.source == "cache" and "length" in c.aspect}
+        if compile.compile > 1:
+            assert lengths == {
+                (f"len(L['cache']) == {compile.compile - 1}", f"len(L['cache']) == {compile.compile}")
+            }

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from rich.console import Console
-from trace_writing import artifact, compiled, event, needs_real, real_logs, record, write
+from trace_writing import artifact, compiled, event, metrics, needs_real, real_logs, record, write
 from typer.testing import CliRunner
 
 from torchtriage.cli.trace import app
@@ -23,6 +25,7 @@ from torchtriage.trace.page import make_page
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+WHITE, DARK = "rgb(255, 255, 255)", "rgb(20, 23, 28)"
 EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 
 
@@ -30,19 +33,27 @@ def page_of(trace: Trace) -> str:
     return render_html(make_bundle(trace, make_page(trace)))
 
 
-def browse(tmp_path: Path, html: str, fragment: str = "", script: str = "") -> str:
+CHROMIUM = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+DOM = ("--virtual-time-budget=8000", "--dump-dom")
+
+
+def browse(
+    tmp_path: Path, html: str, fragment: str = "", script: str = "", more: tuple[str, ...] = DOM
+) -> str:
     """The document after its scripts have run, with one more script at its end."""
     file = tmp_path / "page.html"
     file.write_text(html.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
     assert BROWSER is not None
     command = [
         BROWSER,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
+        *CHROMIUM,
         f"--user-data-dir={tmp_path / 'profile'}",
+        *more,
+        f"{file.as_uri()}{fragment}",
     ]
-    command += ["--virtual-time-budget=8000", "--dump-dom", f"{file.as_uri()}{fragment}"]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
@@ -154,11 +165,55 @@ def test_ten_thousand_compiles_are_shown_at_once(tmp_path: Path) -> None:
     parts = [compiled((n, 0, 0), f"function_{n}") for n in range(10_000)]
     html = page_of(read_trace(write(tmp_path, *parts)))
     assert len(html) < 6_000_000
-    dom = browse(tmp_path, html, "#t=compiles", "document.body.dataset.ms = Math.round(performance.now());")
-    took = re.search(r'data-ms="(\d+)"', dom)
-    assert took is not None
-    assert int(took[1]) < 4000  # 2 s on an idle machine; this one may be busy
-    assert 20 < dom.count('class="row') < 200
+    dom = browse(tmp_path, html, "#t=compiles", "$('list').scrollTop = 1e9; drawList();")
+    assert 8 < dom.count('class="row') < 200  # only what can be seen is drawn
+    assert "function_9999" in dom.partition('id="list"')[2].partition("</section>")[0]
+
+
+@needs_browser
+def test_the_theme_follows_the_system_and_can_be_changed(tmp_path: Path) -> None:
+    html = page_of(read_trace(write(tmp_path, compiled())))
+    tell = (
+        "const tell = n => { document.body.dataset[n] = getComputedStyle(document.body).backgroundColor; };"
+    )
+    go = tell + "tell('before'); dispatchEvent(new KeyboardEvent('keydown', { key: 't' })); tell('after');"
+    for flags, before, after in (
+        ((), WHITE, DARK),
+        (("--force-dark-mode", "--blink-settings=preferredColorScheme=0"), DARK, WHITE),
+    ):
+        dom = browse(tmp_path, html, "", go, (*flags, *DOM))
+        found = re.search(r'data-before="([^"]*)" data-after="([^"]*)"', dom)
+        assert found is not None
+        assert found.groups() == (before, after)
+
+
+@needs_browser
+def test_a_long_text_is_printed_to_its_end(tmp_path: Path) -> None:
+    trace = read_trace(
+        write(tmp_path, artifact("note", "\n".join(f"line {n}" for n in range(400))), compiled())
+    )
+    pdf = tmp_path / "page.pdf"
+    browse(tmp_path, page_of(trace), "#a=0.0", "", ("--virtual-time-budget=8000", f"--print-to-pdf={pdf}"))
+    pages = len(re.findall(rb"/Type\s*/Page\b", pdf.read_bytes()))
+    assert pages >= 5
+
+
+@needs_browser
+def test_the_page_of_a_comparison_folds_what_is_equal(tmp_path: Path) -> None:
+    text = "class GraphModule(torch.nn.Module):\n" + "\n".join(f"    a{n} = {n}" for n in range(60))
+    a = write(tmp_path, record("dynamo_output_graph", {}, text) + metrics(), name="a.log")
+    b = write(
+        tmp_path,
+        record("dynamo_output_graph", {}, text.replace("= 30", "= 31 </script><b>")) + metrics(),
+        name="b.log",
+    )
+    page = tmp_path / "d.html"
+    assert CliRunner().invoke(app, ["diff", str(a), str(b), "--html", str(page)]).exit_code == 0
+    dom = browse(tmp_path, page.read_text(), "", "document.body.dataset.ran = 1;")
+    assert "data-ran" not in dom  # its content policy lets no script run
+    assert 'class="gone">    a30 = 30</pre>' in dom
+    assert 'class="come">    a30 = 31 &lt;/script&gt;&lt;b&gt;</pre>' in dom
+    assert len(re.findall(r'<details class="fold">', dom)) == 2
 
 
 EVERYWHERE = """
@@ -173,7 +228,7 @@ addEventListener('error', say); addEventListener('unhandledrejection', say);
     const tree = [...document.querySelectorAll('#view button')].find(b => b.textContent === 'as a tree');
     if (tree) { tree.click(); document.body.dataset.tree = document.querySelectorAll('#view .tree summary').length; }
   }
-  document.body.dataset.visited = Math.min(150, stops.length); document.body.dataset.errors = errors.length + ' ' + errors.slice(0, 3).join('; ');
+  document.body.dataset.visited = Math.min(150, stops.length); document.body.dataset.requests = performance.getEntriesByType('resource').length; document.body.dataset.errors = errors.length + ' ' + errors.slice(0, 3).join('; ');
 })();
 """
 
@@ -187,6 +242,7 @@ def test_every_view_of_a_real_trace_opens_without_an_error(name: str, tmp_path: 
     errors = re.search(r'data-errors="([^"]*)"', dom)
     assert errors is not None
     assert errors[1] == "0 "
+    assert 'data-requests="0"' in dom
     if name != "fail":
         tree = re.search(r'data-tree="(\d+)"', dom)
         assert tree is not None
@@ -277,6 +333,32 @@ def test_perfetto_gets_every_event(tmp_path: Path) -> None:
         ("dynamo", "B", 3),
         ("dynamo", "E", 3),
     ]
+
+
+def test_a_log_that_is_being_written_is_followed(tmp_path: Path) -> None:
+    log = tmp_path / "trace" / "dedicated_log_torch_trace_x.log"
+    command = [
+        sys.executable,
+        "-c",
+        "from torchtriage.cli.trace import app; app()",
+        "trace",
+        str(log.parent),
+        "--follow",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        seen = [process.stdout.readline()]  # there is no folder yet
+        for number in range(2):
+            write(
+                log.parent, *(compiled((n, 0, 0), f"function_{n}") for n in range(number + 1)), name=log.name
+            )
+            while not re.search(rf"\b{number + 1} compiles?, ", seen[-1]):
+                seen.append(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+    assert seen[0].startswith("waiting for the first record")
+    assert "2 compiles" in rest  # what was read last is the report
+    assert process.returncode == 0
 
 
 def test_diff_tells_what_changed(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
+import lzma
 import os
 import subprocess
 import sys
@@ -42,6 +45,46 @@ def test_a_damaged_gzip_gives_what_could_be_unpacked(tmp_path: Path) -> None:
     log = read_trace(path).logs[0]
     assert log.records > 100
     assert "container" in {p.reason for p in log.problems}
+
+
+def packed(kind: str, data: bytes) -> bytes:
+    if kind == "zst":
+        return bytes(pytest.importorskip("zstandard").ZstdCompressor().compress(data))
+    if kind in ("zip", "zip, stored"):
+        out = io.BytesIO()
+        with zipfile.ZipFile(
+            out, "w", zipfile.ZIP_DEFLATED if kind == "zip" else zipfile.ZIP_STORED
+        ) as archive:
+            archive.writestr("rank_0.log", compiled())
+            archive.writestr("rank_1.log", data)
+            archive.writestr("rank_2.log", compiled())
+        return out.getvalue()
+    if kind == "xz":
+        return lzma.compress(data, preset=0)
+    return gzip.compress(data) if kind == "gz" else bz2.compress(data)
+
+
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zst", "zip", "zip, stored"])
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_a_container_that_was_cut_off_gives_what_came_before(kind: str, share: float, tmp_path: Path) -> None:
+    data = b"".join(artifact(f"note{i}", os.urandom(200).hex()) for i in range(4000))
+    whole, path = packed(kind, data), tmp_path / f"t.{kind[:3]}"
+    path.write_bytes(whole[: int(len(whole) * share)])
+    log = read_trace(path).logs[-1]
+    assert 1000 < log.records < 4000
+    assert log.problems[0].reason == ("truncated" if kind == "zst" else "container")
+    assert log.rank == (1 if kind.startswith("zip") else None)
+
+
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zst", "zip", "zip, stored"])
+def test_a_container_cut_anywhere_is_read_or_refused(kind: str, tmp_path: Path) -> None:
+    whole, path = packed(kind, compiled() * 20), tmp_path / f"t.{kind[:3]}"
+    for end in range(0, len(whole), max(7, len(whole) // 100)):
+        path.write_bytes(whole[:end])
+        try:
+            assert sum(log.records for log in read_trace(path).logs) > 0
+        except NotATrace as refused:
+            assert "\n" not in str(refused)
 
 
 def test_a_zip_holds_several_logs_packed_or_not(tmp_path: Path) -> None:

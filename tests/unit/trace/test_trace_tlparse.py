@@ -1,34 +1,44 @@
-"""The counts equal those of tlparse on the same real logs. Skipped where tlparse or the logs are not at hand."""
+"""The counts equal those of tlparse on the same real logs. Skipped where tlparse is not at hand."""
 
 from __future__ import annotations
 
 import json
+import lzma
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from trace_writing import needs_real, real_logs
+from trace_writing import real_logs
 
 from torchtriage.trace import read_trace
 
-TLPARSE = shutil.which("tlparse")
+TLPARSE = shutil.which(
+    "tlparse", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+)
+DATA = sorted((Path(__file__).parent / "data").rglob("*.log.xz"))
 #: Kinds that are artefacts here and that tlparse does not list as such.
 NOT_LISTED = (
     "compilation_metrics_runtime", "create_unbacked_symbol", "guard_added", "expression_created",
-    "propagate_real_tensors_provenance", "exported_program",
+    "propagate_real_tensors_provenance", "exported_program", "symbolic_shape_specialization",
 )  # fmt: skip
 
-pytestmark = [needs_real, pytest.mark.skipif(TLPARSE is None, reason="tlparse is not installed")]
+pytestmark = pytest.mark.skipif(TLPARSE is None, reason="tlparse is not installed")
 
 
-@pytest.mark.parametrize("path", real_logs(), ids=lambda p: f"{p.parent.name}/{p.name}")
+@pytest.mark.parametrize("path", [*real_logs(), *DATA], ids=lambda p: f"{p.parent.name}/{p.name}")
 def test_records_compiles_artefacts_and_failures_are_as_many_as_tlparse_finds(
     path: Path, tmp_path: Path
 ) -> None:
     assert TLPARSE is not None
     out = tmp_path / "out"
+    if path.suffix == ".xz":
+        plain = tmp_path / path.stem
+        plain.write_bytes(lzma.decompress(path.read_bytes()))
+        path = plain
     command = [TLPARSE, str(path), "-o", str(out), "--no-browser", "--plain-text"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     stats = {

@@ -37,6 +37,27 @@ class CacheUse:
     misses: int = 0
     bypasses: int = 0
     disabled: int = 0
+    saved: float = 0.0
+    """Seconds that hits saved, as far as they say so."""
+    taken: float = 0.0
+    """Seconds that misses took, likewise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """Compiles by what the caches did for them: how a cold start compares with a warm one."""
+
+    warm: int
+    """Compiles whose look-ups all hit."""
+    warm_seconds: float
+    cold: int
+    """Compiles with a miss."""
+    cold_seconds: float
+    kept: float
+    """Seconds of the cold ones in phases whose results a cache keeps: a warm start does not pay them again."""
+    without: int
+    """Compiles for which no cache was asked, or each refused."""
+    without_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +74,49 @@ class Refusal:
 
 def cache_use(trace: Trace) -> tuple[CacheUse, ...]:
     counts: dict[str, dict[str, int]] = {}
+    seconds: dict[tuple[str, str], float] = {}
     for log in trace.logs:
         for compile in (*log.compiles, log.outside):
             for event in compile.caches:
                 states = counts.setdefault(event.cache, {})
                 states[event.state] = states.get(event.state, 0) + 1
+                key = (event.cache, event.state)
+                seconds[key] = seconds.get(key, 0.0) + event.seconds
     return tuple(
-        CacheUse(cache, s.get("hit", 0), s.get("miss", 0), s.get("bypass", 0), s.get("disabled", 0))
+        CacheUse(
+            cache,
+            s.get("hit", 0),
+            s.get("miss", 0),
+            s.get("bypass", 0),
+            s.get("disabled", 0),
+            seconds.get((cache, "hit"), 0.0),
+            seconds.get((cache, "miss"), 0.0),
+        )
         for cache, s in sorted(counts.items())
     )
+
+
+#: Phases that a hit in the caches of Inductor and AOTAutograd skips.
+KEPT = (
+    "lowering", "scheduling", "code generation", "C++/Triton compile", "autotuning", "graph passes", "Inductor, other",
+)  # fmt: skip
+
+
+def starts(trace: Trace) -> Starts:
+    """Cold compiles, warm ones, and those without a cache."""
+    sums = {name: [0, 0.0] for name in ("warm", "cold", "without")}
+    kept = 0.0
+    for _, compile in trace.compiles():
+        if not compile.graphs:
+            continue
+        states = {event.state for event in compile.caches}
+        name = "cold" if "miss" in states else "warm" if "hit" in states else "without"
+        sums[name][0] += 1
+        sums[name][1] += compile.seconds
+        if name == "cold":
+            kept += min(compile.seconds, sum(compile.phases.get(phase, 0.0) for phase in KEPT))
+    warm, cold, without = sums["warm"], sums["cold"], sums["without"]
+    return Starts(int(warm[0]), warm[1], int(cold[0]), cold[1], kept, int(without[0]), without[1])
 
 
 def key_difference(trace: Trace, a: Found, b: Found) -> tuple[str, ...]:

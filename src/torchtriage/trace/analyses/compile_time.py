@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 
 from torchtriage.trace.analyses.recompiles import Frame, artifact_of, frame_of
+from torchtriage.trace.frames import call_site, is_library
 from torchtriage.trace.load import Trace, once
 from torchtriage.trace.model import Compile, CompileId, Log, Place
 
@@ -15,6 +17,14 @@ REPEATED = 6
 _FROM = re.compile(
     r"^ +# File: (?P<file>.{1,500}?):(?P<line>\d{1,9}) in (?P<function>.{1,200}?), code: (?P<code>.*)$", re.M
 )
+#: The inputs of a printed graph, and a numbered module in the name of one.
+_INPUT = re.compile(r"\bL_(\w{1,500}): ")
+_NUMBERED = re.compile(r"(?P<stack>(?:\w*_)?modules_\w+?)_modules_(?P<number>\d+)_")
+#: A name that a printed graph defines: an input, or the left of an assignment.
+_DEFINED = re.compile(r'^\s*(\w+)(?:: ".*?")? = |(\w+): "', re.M)
+_WORD = re.compile(r"(?<!\.)\b[A-Za-z_]\w*")
+#: Characters of graphs that are read to find those that are the same.
+TEXTS_READ = 64 << 20
 _INDEX = re.compile(r"modules_(\d+)_|_modules\['(\d+)'\]|\.(\d+)\.")
 
 
@@ -56,6 +66,8 @@ class Repetition:
     """True for numbered modules (layers of a model), False for a loop over values."""
     compile: tuple[str, CompileId]
     seconds: float
+    module: str = ""
+    """Which module has the layers, where no line of the user's is repeated; `place` is then the whole function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +156,7 @@ def _repetition(text: str, log: Log, compile: Compile) -> Repetition | None:
             indices.setdefault(place, set()).add(next(g for g in found.groups() if g is not None))
     users = {place: n for place, n in counts.items() if n >= REPEATED and not _inner(place)}
     if not users:
-        return None
+        return _numbered_modules(text, log, compile)
     count = max(users.values())
     most = [place for place, n in users.items() if n == count]
     blocks = any(len(indices.get(place, ())) * 2 >= count for place in (*most, *users))
@@ -153,13 +165,60 @@ def _repetition(text: str, log: Log, compile: Compile) -> Repetition | None:
     )  # fmt: skip
 
 
+def _numbered_modules(text: str, log: Log, compile: Compile) -> Repetition | None:
+    """Layers of torch's own classes: graphs have no lines for them, but their inputs are named by module and number."""
+    stacks: dict[str, dict[str, set[str]]] = {}
+    for name in _INPUT.findall(text.partition("def forward(")[2].partition("):\n")[0]):
+        for match in _NUMBERED.finditer(name):
+            numbers = stacks.setdefault(match["stack"], {})
+            numbers.setdefault(match["number"], set()).add(name[match.end() :])
+    found = [(len(numbers), stack, numbers) for stack, numbers in stacks.items() if len(numbers) >= REPEATED]
+    if not found:
+        return None
+    _, stack, numbers = max(found, key=lambda f: f[0])
+    parameters = [frozenset(names) for names in numbers.values()]
+    alike = parameters.count(max(set(parameters), key=parameters.count))
+    if alike < REPEATED:
+        return None
+    place = compile.place or Place("", 0)
+    if is_library(place.file):
+        place = call_site(compile.stack) or place
+    return Repetition(
+        place, alike, _size(compile), 0, True, (log.name, compile.id), compile.seconds,
+        stack.rpartition("_modules_")[2],
+    )  # fmt: skip
+
+
 def _inner(place: Place) -> bool:
     return "/torch/" in place.file or place.file.startswith("torch/")
 
 
+def graph_form(text: str) -> str:
+    """The digest of a printed graph without comments, and with names by the order in which they come.
+
+    Layers of one class have the same form, though their parameters have other names.
+    """
+    lines = (line.strip() for line in text.split("\n"))
+    plain = "\n".join(
+        line.partition("#")[0] for line in lines if line and not line.startswith(("#", "class "))
+    )
+    defined = {name for pair in _DEFINED.findall(plain) for name in pair if name}
+    numbers: dict[str, str] = {}
+
+    def numbered(match: re.Match[str]) -> str:
+        word = match[0]
+        return numbers.setdefault(word, f"%{len(numbers)}") if word in defined else word
+
+    form = _WORD.sub(numbered, plain).encode("utf-8", "replace")
+    return hashlib.md5(form, usedforsecurity=False).hexdigest()
+
+
+@once
 def twins(trace: Trace) -> tuple[Twins, ...]:
-    """Graphs with the same text that were compiled in different frames: candidates for regional compilation."""
+    """The same graph, but for names, compiled in different frames: candidates for regional compilation."""
     graphs: dict[tuple[str, str], list[tuple[Log, Compile]]] = {}
+    forms: dict[str, str] = {}
+    read = 0
     for log in trace.logs:
         for compile in log.compiles:
             if (
@@ -169,8 +228,14 @@ def twins(trace: Trace) -> tuple[Twins, ...]:
             ):
                 continue
             graph = artifact_of(log, compile, "dynamo_output_graph")
-            if graph is not None and graph.digest:
-                graphs.setdefault((log.name, graph.digest), []).append((log, compile))
+            if graph is None or not graph.digest:
+                continue
+            if graph.digest not in forms:
+                read += graph.length
+                forms[graph.digest] = (
+                    graph_form(trace.text(log, graph)) if read < TEXTS_READ else graph.digest
+                )
+            graphs.setdefault((log.name, forms[graph.digest]), []).append((log, compile))
     found = []
     for members in graphs.values():
         frames = {c.id.frame for _, c in members}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from torchtriage.trace.breaks import LIMIT_IDENTIFIER, is_limit, parse_break
+from torchtriage.trace.frames import user_frames
 from torchtriage.trace.load import Trace, once
 from torchtriage.trace.model import Compile, CompileId, GraphBreak, Log, Place
 
@@ -30,6 +31,14 @@ class BreakSite:
     ops_after: int
     skipped: bool
     """True when a whole function was left to eager because of it."""
+    through: tuple[Place, ...] = ()
+    """The user's calls that led to the place, outermost first."""
+
+    @property
+    def context_manager(self) -> Place | None:
+        """The `with` line, where a break below it is why the whole function runs in eager."""
+        inner = self.through[-1] if self.through and self.skipped else None
+        return inner if inner is not None and inner.code.startswith(("with ", "async with ")) else None
 
     @property
     def splits(self) -> int:
@@ -104,6 +113,7 @@ def _site(site: _Site, after: dict[tuple[str, str, int], list[Compile]]) -> Brea
         seconds=thrown + sum(c.seconds for c in resumed.values()),
         ops_before=max((ops(c) for _, c in site.members), default=0),
         ops_after=max((ops(c) for c in resumed.values()), default=0), skipped=site.skipped,
+        through=user_frames(first.through),
     )  # fmt: skip
 
 

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchtriage.trace.load import Trace
-from torchtriage.trace.model import Artifact, Compile, CompileId, Log, Place
+from torchtriage.trace.load import Trace, once
+from torchtriage.trace.model import Artifact, Compile, CompileId, Log, Place, finite
+from torchtriage.trace.records import lenient_json
 
 #: In generated code: a comment on what follows, a kernel's definition, a call of a kernel or of eager's operator.
 _CODE = re.compile(
@@ -27,6 +28,8 @@ _GRAPH = re.compile(
 _STACK = re.compile(
     r'File "(?P<file>.{0,1000}?)", line (?P<line>\d{1,9}), in (?P<function>.*)\n[ \t]*(?P<code>.*)'
 )
+_FALLBACK_RANDOM = re.compile(r'"fallback_random": ?true')
+_RANDOM = re.compile(r"rand|dropout|bernoulli|normal|uniform|multinomial|exponential")
 _HANDLE = re.compile(r":\d+$")
 #: Graphs whose nodes have the user's lines, as Dynamo captured them and AOTAutograd made of them; and as lowered.
 _CAPTURED = (
@@ -60,8 +63,14 @@ class Kernel:
     code: int | None = None
     """Number of the artefact with the generated code, and the line in it."""
     code_line: int = 0
+    code_lines: int = 0
+    """Lines of its generated code, where the kernel is defined in it."""
     direction: str = ""
     """`forward` or `backward`, where a compile has both."""
+    why: str = ""
+    """Why it is no code of Inductor's own, where it is not."""
+    seconds: float = 0.0
+    """What compiling it took, where the log has it (Triton kernels)."""
 
 
 @dataclass(slots=True)
@@ -70,6 +79,7 @@ class _Seen:
     nodes: dict[str, None]
     code: int
     line: int
+    lines: int = 0
 
 
 @dataclass(slots=True)
@@ -105,19 +115,22 @@ def kernels_of(trace: Trace, log: Log, compile: Compile) -> tuple[Kernel, ...]:
         elif one.title in _CAPTURED:
             captured.update(node_lines(trace.text(log, one)))
         backward = backward or one.title == "aot_backward_graph"
+    times, random = _times(compile), _falls_back_to_eager_random(log, compile)
     found: list[Kernel] = []
     for index, section in enumerate(sections):
         direction = ("forward" if index == 0 else "backward") if backward and len(sections) > 1 else ""
         names = dict.fromkeys((*section.seen, *section.mappings.get("cppCodeToPost", {}), *section.stacks))
         found.extend(
-            _kernel(name, compile.id, section, {**captured, **section.nodes}, direction) for name in names
+            _kernel(name, compile.id, section, {**captured, **section.nodes}, direction, times, random)
+            for name in names
         )
     return tuple(found)
 
 
 def _kernel(
-    name: str, compile: CompileId, section: _Section, nodes: dict[str, Place], direction: str
-) -> Kernel:
+    name: str, compile: CompileId, section: _Section, nodes: dict[str, Place], direction: str,
+    times: dict[str, float], fallback_random: bool,
+) -> Kernel:  # fmt: skip
     code = section.seen.get(name)
     post = section.mappings.get("cppCodeToPost", {}).get(name, [])
     to_pre = section.mappings.get("postToPre", {})
@@ -128,8 +141,46 @@ def _kernel(
             lines[nodes[node]] = None
     return Kernel(
         name, kind_of(name), compile, tuple(code.aten) if code else (), tuple(post), tuple(pre), tuple(lines),
-        code.code if code else None, code.line if code else 0, direction,
+        code.code if code else None, code.line if code else 0, code.lines if code else 0, direction,
+        why_not_generated(name, fallback_random), times.get(name, 0.0),
     )  # fmt: skip
+
+
+def _times(compile: Compile) -> dict[str, float]:
+    """Kernel -> seconds that compiling it took, forward and backward."""
+    out: dict[str, float] = {}
+    for values in (compile.metrics.values, compile.metrics.backward):
+        rows = values.get("triton_kernel_compile_times_us")
+        rows = lenient_json(rows.encode("utf-8", "replace")) if isinstance(rows, str) else rows
+        for row in rows if isinstance(rows, list) else ():
+            if isinstance(row, list) and len(row) == 2 and isinstance(row[0], str):
+                out[row[0]] = out.get(row[0], 0.0) + finite(row[1]) / 1e6
+    return out
+
+
+def _falls_back_to_eager_random(log: Log, compile: Compile) -> bool:
+    return any(
+        _FALLBACK_RANDOM.search(log.configs[key])
+        for key in compile.metrics.configs
+        if key.startswith("inductor:")
+    )
+
+
+def why_not_generated(name: str, fallback_random: bool = False) -> str:
+    """Why a kernel is a call of something that exists; empty for generated kernels."""
+    kind = kind_of(name)
+    if kind == "collective":
+        return "a collective: always a call of the library for communication"
+    if kind == "extern":
+        return "a call of a library's kernel, as for matrix products and convolutions; mode='max-autotune' tries Inductor's own templates as well"
+    if kind != "fallback":
+        return ""
+    parts = name.split(".")
+    if len(parts) > 2 and parts[2] not in ("aten", "prims", "inductor"):
+        return f"an operator of the library {parts[2]}: the compiler cannot look into it"
+    if fallback_random and _RANDOM.search(name):
+        return "config.fallback_random is on: random numbers come from eager's operators"
+    return "Inductor has no code for this operator, or not for these dtypes or arguments: it calls eager's, and fuses nothing with it"
 
 
 def kind_of(name: str) -> str:
@@ -163,6 +214,10 @@ def _scan_code(text: str, number: int, seen: dict[str, _Seen]) -> None:
             match.start(match.lastgroup or 0),
         )
         one = seen.setdefault(name, _Seen({}, {}, number, line))
+        if match["defined"]:
+            opened = text.find("'''", match.end())
+            closed = text.find("'''", opened + 3) if opened >= 0 else -1
+            one.lines = text.count("\n", opened, closed) if closed >= 0 else 0
         one.nodes.update(dict.fromkeys(nodes))
         one.aten.update(dict.fromkeys(aten))
         nodes, aten = [], []
@@ -212,6 +267,26 @@ def node_lines(graph: str) -> dict[str, Place]:
         else:
             place = Place(match["file"], int(match["line"]), match["function"], match["code"].strip())
     return found
+
+
+@once
+def all_kernels(trace: Trace) -> dict[tuple[str, CompileId], tuple[Kernel, ...]]:
+    """Kernels by (log, compile), of those with generated code. Compiles with the same texts share them."""
+    known: dict[tuple[str, ...], tuple[Kernel, ...]] = {}
+    out: dict[tuple[str, CompileId], tuple[Kernel, ...]] = {}
+    for log in trace.logs:
+        for compile in (*log.compiles, log.outside):
+            if has_code(log, compile):
+                texts = (log.artifacts[n].digest for n in compile.artifacts if log.artifacts[n].digest)
+                key = (
+                    *texts,
+                    *compile.metrics.configs,
+                    str(compile.metrics.get("triton_kernel_compile_times_us")),
+                )
+                if key not in known:
+                    known[key] = kernels_of(trace, log, compile)
+                out[(log.name, compile.id)] = known[key]
+    return out
 
 
 def has_code(log: Log, compile: Compile) -> bool:

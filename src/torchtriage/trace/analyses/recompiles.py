@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from torchtriage.trace.breaks import is_limit
-from torchtriage.trace.frames import call_site, in_full, is_library
+from torchtriage.trace.frames import call_site, in_full, is_library, user_frames
 from torchtriage.trace.guard_tree import (
     DYNAMIC,
     NOT_GUARDED,
@@ -24,9 +24,16 @@ from torchtriage.trace.records import lenient_json
 
 #: One recompile for one of these alone is what a program with two modes does: not a defect.
 _INDEX = re.compile(r"\[\d+\]")
+#: Properties that change for many tensors at once.
+SHARED = frozenset({"dispatch keys", "requires_grad", "dtype", "device"})
+#: How torch names the source of a symbol.
+SIZE = re.compile(r"(?P<source>.*)\.size\(\)\[(?P<dim>\d+)\]$")
 ONCE_IS_EXPECTED = frozenset({"training mode", "grad mode"})
 #: The artefact in which the probe writes down all guards that failed.
 FAILING = "torchtriage_failing_guards"
+TREE = "dynamo_cpp_guards_str"
+#: Pairs of guard trees that are compared at most, where every recompile is asked for.
+PAIRS = 400
 #: Guard trees are read for this many causes, the dearest ones.
 EXAMINED = 40
 
@@ -64,6 +71,12 @@ class RecompileCause:
     """The line that installed the guard."""
     call: Place | None = None
     """The user's line that called the function."""
+    chain: tuple[Place, ...] = ()
+    """The user's calls that led to the first of these compiles, outermost first."""
+    chain_before: tuple[Place, ...] = ()
+    """Those that led to the entry that did not fit, where they are others."""
+    specialised: Place | None = None
+    """The line that makes the size a constant: marking it dynamic would raise an error."""
     hint: str = ""
     also: tuple[GuardChange, ...] = ()
     """Other guards of the entry that failed which the new entry does not have: they may have failed too."""
@@ -77,6 +90,8 @@ class RecompileCause:
     def what(self) -> str:
         """`size of x in dimension 0`."""
         name = f"`{self.source}`" if self.source else ""
+        if not name and self.cause == "size condition":
+            name = f"`{cut(self.guard)}`"
         if self.cause == "size" and self.dimension is not None:
             return f"{name} changed in dimension {self.dimension}"
         return f"{CAUSES[self.cause][0]}: {name}" if name else CAUSES[self.cause][0]
@@ -95,6 +110,32 @@ class RecompileCause:
         return name if name == self.frame.function else f"{name}, resumed after a graph break,"
 
     @property
+    def seen(self) -> str:
+        """The values that were seen, in a few words: `8 → 5`."""
+        if self.cause in ("size", "rank", "dtype", "device", "scalar", "requires_grad"):
+            arrows = [v for v in self.values if "→" in v and len(v) < 30]
+            return ", ".join(arrows[:3]) + (", …" if len(arrows) > 3 else "")
+        return ""
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """What else differs between the two entries, by name: it would have to change as well."""
+        names = dict.fromkeys(
+            c.source if "size()" in c.source else _INDEX.sub("[*]", c.source)
+            for c in self.also
+            if not self._same_thing(c)
+        )
+        return tuple(name for name in names if name not in ("", self.source))
+
+    def _same_thing(self, change: GuardChange) -> bool:
+        """True for a guard that differs because of the very thing that this cause is."""
+        if self.cause in ("grad mode", "global state"):
+            return change.source == "global state"
+        if self.cause == "training mode":
+            return change.source.endswith((".training", ".track_running_stats"))
+        return self.cause in SHARED and change.aspect == self.cause
+
+    @property
     def special(self) -> bool:
         """True when one of the sizes is 0 or 1, which torch never makes dynamic by itself."""
         return self.cause == "size" and any(
@@ -105,6 +146,11 @@ class RecompileCause:
     def advice(self) -> str:
         if "___stack" in self.source:
             return CAUSES["resume value"][1]
+        if self.specialised is not None:
+            return (
+                f"{self.specialised.short} makes this size a constant, so it cannot be dynamic: write that line without "
+                "the number (no loop over it, no comparison with it), or pad to a few fixed sizes"
+            )
         text = CAUSES[self.cause][1]
         dimension = "…" if self.dimension is None else str(self.dimension)
         return text.replace("{source}", self.source or "the tensor").replace("{dim}", dimension)
@@ -223,7 +269,8 @@ def _examined(
 ) -> RecompileCause:
     """With the guard trees of one of its recompiles: whose line the guard is, and what else differs."""
     log, compile = members[0]
-    before = guards_of(trace, log, _entry(of[frame_key(log, compile)], compile))
+    entry = _entry(of[frame_key(log, compile)], compile)
+    before = guards_of(trace, log, entry)
     after = guards_of(trace, log, compile)
     place = cause.place or _installed(before, cause.source)
     place = place and in_full(place, log.files)
@@ -237,7 +284,28 @@ def _examined(
     settled = any(
         (c.source, c.aspect) == (cause.source, _aspect(cause)) and c.after in free for c in differing
     )
-    return replace(cause, place=place, also=also, settled=settled and cause.count == 1)
+    chain, earlier = _chain(compile), _chain(entry) if entry is not None else ()
+    return replace(
+        cause, place=place, also=also, settled=settled and cause.count == 1, chain=chain,
+        chain_before=earlier if earlier != chain else (), specialised=_specialised(cause, ([] if entry is None else [entry]) + [c for _, c in members]),
+    )  # fmt: skip
+
+
+def _chain(compile: Compile) -> tuple[Place, ...]:
+    return tuple(place for place in user_frames(compile.stack[:-1]) if place.function != "<module>")
+
+
+def _specialised(cause: RecompileCause, compiles: list[Compile]) -> Place | None:
+    """Where one of these compiles made the very size a constant that its recompile was for."""
+    if cause.cause not in ("size", "size condition"):
+        return None
+    for compile in compiles:
+        for guard in compile.shape_guards:
+            for match in filter(None, map(SIZE.match, guard.sources if guard.specialised else ())):
+                same = short_source(match["source"]) == cause.source and int(match["dim"]) == cause.dimension
+                if same and guard.place is not None:
+                    return guard.place
+    return None
 
 
 def failed_together(trace: Trace, log: Log, compile: Compile) -> tuple[GuardChange, ...]:
@@ -259,6 +327,31 @@ def failed_together(trace: Trace, log: Log, compile: Compile) -> tuple[GuardChan
     )
 
 
+@once
+def guard_changes(trace: Trace) -> dict[tuple[str, CompileId], tuple[GuardChange, ...]]:
+    """For each recompile, all guards that differ from those of the entry that it was compiled beside."""
+    of = siblings(trace)
+    trees: dict[str, tuple[Leaf, ...]] = {}
+    pairs: dict[tuple[str, str], tuple[GuardChange, ...]] = {}
+    out: dict[tuple[str, CompileId], tuple[GuardChange, ...]] = {}
+    for log, compile in trace.compiles():
+        entry = _entry(of[frame_key(log, compile)], compile) if compile.reasons else None
+        sides = [None if c is None else artifact_of(log, c, TREE) for c in (entry, compile)]
+        before, after = sides
+        if before is None or after is None or not (before.digest and after.digest):
+            continue
+        digests = before.digest, after.digest
+        if digests not in pairs:
+            if len(pairs) >= PAIRS:
+                continue
+            for one in (before, after):
+                if one.digest not in trees:
+                    trees[one.digest] = parse_tree(trace.text(log, one))
+            pairs[digests] = changes(*(trees[digest] for digest in digests))
+        out[(log.name, compile.id)] = pairs[digests]
+    return out
+
+
 def _aspect(cause: RecompileCause) -> str:
     return aspect_of(cause.cause, cause.dimension)
 
@@ -271,14 +364,20 @@ def aspect_of(cause: str, dimension: int | None) -> str:
 
 def _entry(frame: list[Compile], compile: Compile) -> Compile | None:
     """The cache entry that the first reason speaks of: else the newest of the frame before this compile."""
-    older = [c for c in frame[: frame.index(compile)] if c.failure is None]
-    named = next((c for c in older if compile.reasons and str(c.id) == compile.reasons[0].entry), None)
-    return named or (older[-1] if older else None)
+    position = next(n for n, other in enumerate(frame) if other is compile)
+    wanted = compile.reasons[0].entry if compile.reasons else ""
+    newest: Compile | None = None
+    for other in reversed(frame[:position]):
+        if other.failure is None:
+            newest = newest or other
+            if not wanted or str(other.id) == wanted:
+                return other
+    return newest
 
 
 def guards_of(trace: Trace, log: Log, compile: Compile | None) -> tuple[Leaf, ...]:
     """The leaves of a compile's guard tree; none where it was not logged."""
-    tree = None if compile is None else artifact_of(log, compile, "dynamo_cpp_guards_str")
+    tree = None if compile is None else artifact_of(log, compile, TREE)
     return parse_tree(trace.text(log, tree)) if tree is not None else ()
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from torchtriage.trace.analyses.caches import key_changes, refusals
+from torchtriage.trace.analyses.caches import key_changes, refusals, starts
 from torchtriage.trace.analyses.collectives import disparities
 from torchtriage.trace.analyses.compile_time import repetitions, time_use, twins
 from torchtriage.trace.analyses.exports import export_issues
 from torchtriage.trace.analyses.failures import failure_groups
-from torchtriage.trace.analyses.graph_breaks import break_sites
+from torchtriage.trace.analyses.graph_breaks import BreakSite, break_sites
 from torchtriage.trace.analyses.ranks import rank_report
 from torchtriage.trace.analyses.recompiles import RecompileCause, cut, recompile_causes
+from torchtriage.trace.analyses.specialised import specialised_sizes
 from torchtriage.trace.load import Trace
 from torchtriage.trace.model import CompileId, Place
 
@@ -25,6 +27,14 @@ SMALL = 1.0
 #: What makes a graph large.
 MANY_NODES, MANY_INPUTS = 3000, 1000
 
+#: Beyond this many damaged logs they are told together.
+FEW_LOGS = 8
+
+ADVICE_RANKS = {
+    "cache hits and misses": "ranks that miss compile while the others wait: give all of them one cache folder that is filled before",
+    "recompiles": "a rank that compiles again keeps the others waiting at the next collective: look at what its data has that theirs have not",
+    "shapes of intermediate tensors": "shapes that depend on a rank's data: pad them to the same size, or mark the dimension dynamic on all ranks",
+}  # fmt: skip
 ADVICE_PHASE = {
     "autotuning": "mode='max-autotune' searches for the fastest kernels; keep its cache (TORCHINDUCTOR_CACHE_DIR) between runs, or use the default mode",
     "C++/Triton compile": "the compiler of the kernels is waited for; keep TORCHINDUCTOR_CACHE_DIR between runs, and allow more TORCHINDUCTOR_COMPILE_THREADS",
@@ -34,6 +44,16 @@ ADVICE_PHASE = {
     "scheduling": "many nodes are scheduled: compile repeated layers one by one (regional compilation)",
     "cache": "the caches themselves take the time: look at where they are stored",
 }  # fmt: skip
+
+
+#: torch's id for a call of a function that is not traced, and how its context names the function.
+SKIPPED_FUNCTION = "gb0007"
+_CALLED = re.compile(r"module: (?P<module>[\w.]+), qualname: (?P<name>[\w.]+)")
+#: How hints of torch's begin that are for torch's own developers.
+NO_ADVICE = (
+    "Please report", "This graph break is fundamental", "It may be possible to write Dynamo tracing rules",
+    "If it is a Python builtin, please file an issue",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +96,10 @@ def _recompiles(trace: Trace) -> Iterator[Verdict]:
         title = f"{cause.name} {again}"
         if cause.refused:
             title += f" ({times(cause.refused)} refused by the recompile limit)"
-        title += f": {cause.what}{at(cause.line)}"
+        title += f": {cause.what}{f' ({cause.seen})' if cause.seen else ''}{at(cause.line)}"
+        if cause.others:
+            more = f" and {len(cause.others) - 3} more" if len(cause.others) > 3 else ""
+            title += f"; {', '.join(f'`{cut(o, 40)}`' for o in cause.others[:3])}{more} differ{'s' if len(cause.others) == 1 else ''} too"
         if cause.limit:
             title += "; it runs in eager since the recompile limit"
         level: Level = "note" if cause.expected else "problem"
@@ -95,7 +118,15 @@ def _recompile_details(cause: RecompileCause) -> Iterator[str]:
         yield f"the guard was installed by {cause.place}{': ' + cut(cause.place.code, 120) if cause.place.code else ''}"
     if cause.call is not None:
         yield f"the function was called at {cause.call}{': ' + cut(cause.call.code, 120) if cause.call.code else ''}"
-    if cause.settled:
+    if cause.frame.line:
+        yield f"the function is defined at {cause.frame.file}:{cause.frame.line}"
+    if len(cause.chain) > 1:
+        yield f"called through {_path(cause.chain)}"
+    if cause.chain_before:
+        yield f"the entry that did not fit was compiled for a call through {_path(cause.chain_before)}"
+    if cause.specialised is not None:
+        yield f"the size is made a constant by {cause.specialised}: {cut(cause.specialised.code, 160)}"
+    if cause.settled and cause.specialised is None:
         yield "the new entry leaves it free, so this costs one recompile a run; marking it before the first call saves that one too"
     if cause.special:
         yield "sizes 0 and 1 are compiled by themselves: torch._dynamo.decorators.mark_unbacked, or padding, avoids it"
@@ -107,8 +138,14 @@ def _recompile_details(cause: RecompileCause) -> Iterator[str]:
         yield f"guards also differ in {change.aspect} of {change.source or 'the frame'}{where}: {cut(change.before)} → {cut(after)}"
 
 
+def _path(chain: tuple[Place, ...]) -> str:
+    """A chain of calls in one line."""
+    return " → ".join(f"{place.function} ({place.short})" for place in chain[-6:])
+
+
 def _breaks(trace: Trace) -> Iterator[Verdict]:
     sites = break_sites(trace)
+    largest = max((site.splits for site in sites), default=0)
     total = sum(site.count for site in sites)
     for site in sites:
         where = at(site.place)
@@ -119,39 +156,56 @@ def _breaks(trace: Trace) -> Iterator[Verdict]:
         details = [f"{site.count} of {total} recorded breaks are this one"]
         details += [f"torch explains: {cut(site.explanation, 400)}"] if site.explanation else []
         details += [f"code: {cut(site.place.code, 200)}"] if site.place and site.place.code else []
+        if site.through:
+            details.append(f"reached through {_path(site.through)}")
+        if site.context_manager is not None:
+            entered = site.context_manager
+            details.append(
+                f"it is inside of `{cut(entered.code, 100)}` ({entered.short}): Dynamo cannot resume in a context "
+                "manager, so the whole function is left to eager"
+            )
         if site.splits:
-            details.append(f"operations captured before it: {site.ops_before}, after it: {site.ops_after}")
+            most = "; no other break cuts a larger graph" if len(sites) > 1 and site.splits == largest else ""
+            details.append(
+                f"operations captured before it: {site.ops_before}, after it: {site.ops_after}{most}"
+            )
         details += [f"torch's id: {site.identifier}"] if site.identifier else []
-        advice = " ".join(
-            hint
-            for hint in site.hints
-            if not hint.startswith(("Please report", "This graph break is fundamental"))
-        )
-        advice = advice or "move the line out of the compiled function, or compile the parts around it"
         yield Verdict(
             "graph break",
             "problem",
             site.seconds,
             title,
-            cut(advice, 600),
+            cut(_break_advice(site), 600),
             site.place,
             tuple(details),
             site.compiles,
         )
 
 
+def _break_advice(site: BreakSite) -> str:
+    """torch's hints, without those for torch's own developers; what was called, where torch only says that it is in C."""
+    hints = " ".join(hint for hint in site.hints if not hint.startswith(NO_ADVICE))
+    called = _CALLED.search(site.context) if site.identifier == SKIPPED_FUNCTION else None
+    if called is not None:
+        return f"call {called['module']}.{called['name']} outside of the compiled function. {hints}".strip()
+    return hints or "move the line out of the compiled function, or compile the parts around it"
+
+
 def _failures(trace: Trace) -> Iterator[Verdict]:
+    told = {c.frame.function for c in recompile_causes(trace) if c.limit}
     for group in failure_groups(trace):
         names = ", ".join(str(frame.function) for frame in group.frames[:3]) or "a function"
         if group.limit:
             yield Verdict(
-                "recompile limit", "problem", group.seconds,
+                # what the recompiles cost is told with their causes, which come first
+                "recompile limit", "problem", 0.0 if told.issuperset(f.function for f in group.frames) else group.seconds,
                 f"{names} fell back to eager after the recompile limit ({times(group.count, 'call')} refused)",
                 "remove the causes of its recompiles; torch._dynamo.config.recompile_limit raises the limit, "
                 "torch.compiler.set_stance('fail_on_recompile') finds the calls", group.place, (), group.compiles,
             )  # fmt: skip
             continue
-        first = next((line for line in group.reason.split("\n") if line.strip()), "")
+        lines = [line.strip() for line in group.reason.split("\n") if line.strip()]
+        first = " ".join(lines[:2] if lines and lines[0].endswith(":") else lines[:1])
         if group.type == "Unsupported":
             continue  # told as a graph break
         yield Verdict(
@@ -183,7 +237,7 @@ def _time(trace: Trace) -> Iterator[Verdict]:
 def _repetitions(trace: Trace) -> Iterator[Verdict]:
     for one in repetitions(trace):
         what = (
-            f"{one.count} copies of the same block were inlined into one graph of {one.operations} nodes"
+            f"{one.count} copies of the same block{f' (`{one.module}`)' if one.module else ''} were inlined into one graph of {one.operations} nodes"
             if one.blocks
             else f"a loop was unrolled {one.count} times into one graph of {one.operations} nodes"
         )
@@ -193,8 +247,12 @@ def _repetitions(trace: Trace) -> Iterator[Verdict]:
             else "express the loop with torch operations, or with torch's scan; or compile only its body"
         )
         details = (
-            f"{one.place.function}: {cut(one.place.code, 160)}",
-            f"{one.lines} lines are repeated as often",
+            (f"the numbered modules of `{one.module}` have the same parameters",)
+            if one.module
+            else (
+                f"{one.place.function}: {cut(one.place.code, 160)}",
+                f"{one.lines} lines are repeated as often",
+            )
         )
         yield Verdict(
             "repetition",
@@ -252,7 +310,9 @@ def _ranks(trace: Trace) -> Iterator[Verdict]:
     if len({log.rank for log in trace.logs if log.rank is not None}) < 2:
         return
     merged: dict[str, list[str]] = {}
+    sides: dict[str, str] = {}
     for one in report.divergences:
+        sides.setdefault(one.what, " against ".join(_members(group) for group in one.groups[:3]))
         groups = " | ".join(
             ", ".join(group[:6]) + (" …" if len(group) > 6 else "") for group in one.groups[:4]
         )
@@ -263,8 +323,8 @@ def _ranks(trace: Trace) -> Iterator[Verdict]:
             "ranks",
             "problem",
             0.0,
-            f"ranks differ in {what}",
-            "ranks that compile different graphs can hang in a collective",
+            f"ranks differ in {what}: {sides[what]}",
+            ADVICE_RANKS.get(what, "ranks that compile different graphs can hang in a collective"),
             None,
             tuple(details[:20]),
         )
@@ -276,6 +336,37 @@ def _ranks(trace: Trace) -> Iterator[Verdict]:
                 wait.seconds,
                 f"{wait.slowest} compiled {wait.compile} {wait.seconds:.1f} s longer than {wait.fastest}, which waits for it at the next collective",
             )
+
+
+def _members(group: tuple[str, ...]) -> str:
+    names = ", ".join(group[:3])
+    return names if len(group) <= 3 else f"{names}, … ({len(group)} ranks)"
+
+
+def _specialised(trace: Trace) -> Iterator[Verdict]:
+    told = {str(cause.specialised) for cause in recompile_causes(trace) if cause.specialised is not None}
+    for one in specialised_sizes(trace)[:5]:
+        if one.place is None or str(one.place) in told:
+            continue
+        values = ", ".join(one.values[:4]) + (", …" if len(one.values) > 4 else "")
+        yield Verdict(
+            "specialised", "note", 0.0, f"`{one.source}` was made a constant ({values}){at(one.place)}: {cut(one.place.code, 100)}",
+            "the compiled code holds for this size only", one.place, (one.reason,) if one.reason else (), one.compiles[:50],
+        )  # fmt: skip
+
+
+def _starts(trace: Trace) -> Iterator[Verdict]:
+    s = starts(trace)
+    if s.warm and s.cold:
+        title = (
+            f"{times(s.cold, 'compile')} missed a cache and took {s.cold_seconds / s.cold:.1f} s each; "
+            f"{times(s.warm, 'compile')} found everything there and took {s.warm_seconds / s.warm:.1f} s each"
+        )
+        yield Verdict("cold start", "note", s.kept, title)
+    elif s.cold and s.kept >= SMALL and s.kept >= LARGE_SHARE * s.cold_seconds:
+        title = f"a cold start: every compile that asked a cache missed; {s.kept:.1f} s of {s.cold_seconds:.1f} s is work that the caches keep"
+        advice = "keep TORCHINDUCTOR_CACHE_DIR between runs: a second run of the same program does not do this work again"
+        yield Verdict("cold start", "note", s.kept, title, advice)
 
 
 def _collectives(trace: Trace) -> Iterator[Verdict]:
@@ -321,24 +412,25 @@ def _sizes(trace: Trace) -> Iterator[Verdict]:
 
 
 def _unreadable(trace: Trace) -> Iterator[Verdict]:
-    for log in trace.logs:
-        if log.problem_count:
-            details = tuple(
-                f"byte {p.offset}, {p.length} bytes, {p.reason}: {p.detail}" for p in log.problems[:20]
-            )
-            yield Verdict(
-                "log",
-                "note",
-                0.0,
-                f"{times(log.problem_count, 'part')} of {log.name} could not be read as they should",
-                "",
-                None,
-                details,
-            )
+    damaged = [log for log in trace.logs if log.problem_count]
+    if len(damaged) > FEW_LOGS:
+        parts = times(sum(log.problem_count for log in damaged), "part")
+        worst = sorted(damaged, key=lambda log: -log.problem_count)[:20]
+        yield Verdict(
+            "log", "note", 0.0, f"{parts} of {len(damaged)} logs could not be read as they should", "", None,
+            tuple(f"{times(log.problem_count, 'part')} of {log.name}, the first at byte {log.problems[0].offset}: {log.problems[0].detail}"
+                  for log in worst),
+        )  # fmt: skip
+        return
+    for log in damaged:
+        yield Verdict(
+            "log", "note", 0.0, f"{times(log.problem_count, 'part')} of {log.name} could not be read as they should",
+            "", None, tuple(f"byte {p.offset}, {p.length} bytes, {p.reason}: {p.detail}" for p in log.problems[:20]),
+        )  # fmt: skip
 
 
 #: Every question that is asked of a trace. Add a row to ask another.
 QUESTIONS: tuple[Callable[[Trace], Iterator[Verdict]], ...] = (
-    _recompiles, _breaks, _failures, _time, _repetitions, _caches, _cache_keys, _cudagraphs, _ranks, _collectives, _exports, _sizes,
+    _recompiles, _breaks, _failures, _time, _repetitions, _caches, _cache_keys, _starts, _specialised, _cudagraphs, _ranks, _collectives, _exports, _sizes,
     _unreadable,
 )  # fmt: skip
