@@ -80,7 +80,6 @@ def test_a_redacted_issue_names_no_path_and_no_code_of_the_program(tmp_path: Pat
         found, output='  File "/home/me/secret/repro.py", line 1\nInductorError: boom'
     )
     issue = reports.issue(found)
-    assert "boom" not in found.script.partition("#")[0] or "def a" in found.script
     assert "secret" not in issue and "repro.py" in issue and "InductorError" in issue
 
 
