@@ -22,7 +22,7 @@ from torchtriage.lab.local import Progress
 from torchtriage.lab.scripts import ScriptLab
 from torchtriage.model.diagnosis import Diagnosis
 from torchtriage.model.reduction import Reduction
-from torchtriage.reduce import drive
+from torchtriage.reduce import drive, files
 from torchtriage.reduce.drive import CannotReduce, Program, Wishes
 from torchtriage.report import reduction as reports
 from torchtriage.report.files import write
@@ -64,7 +64,7 @@ def reduce(
     chosen = api.options(settings)
     lab = ScriptLab(
         folder / "scripts", chosen.store, chosen.python, path=program.folders, bytes=chosen.trial_bytes,
-        workdir=os.getcwd(),
+        workdir=os.getcwd(), imports=files.installed_imports(program.text, files.reader(program.folders)),
     )  # fmt: skip
     wishes = Wishes(
         jobs=chosen.jobs,

@@ -71,8 +71,13 @@ class ScriptLab:
         path: tuple[str, ...] = (),
         bytes: int = 8 << 30,
         workdir: str = "",
+        imports: tuple[str, ...] = (),
     ):
-        """`store`: compiled kernels; `path`: folders of modules that scripts import; `workdir`: files that they read."""
+        """`store`: compiled kernels; `path`: folders of modules that scripts import; `workdir`: files that they read.
+
+        `imports`: statements that import installed packages, run once for all scripts.
+        """
+        self.imports = imports
         self.folder, self.store, self.python, self.bytes = folder, store, python, bytes
         self.argv, self.path, self.workdir = argv, path, workdir
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +93,9 @@ class ScriptLab:
                 self._nursery.close()
                 self._nursery = None
             if self._nursery is None:
-                self._nursery = Nursery(self.env, self.python, patterns=True, role="scripts")
+                self._nursery = Nursery(
+                    self.env, self.python, patterns=True, role="scripts", imports=self.imports
+                )
             return self._nursery
 
     def run(self, request: ScriptRequest) -> ScriptEnd:

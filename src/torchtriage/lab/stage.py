@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -278,11 +278,18 @@ class Nursery:
     without the seconds that importing the compiler takes.
     """
 
-    def __init__(self, env: Mapping[str, str], python: str, patterns: bool, role: str = "nursery"):
-        """`patterns`: build the pattern tables of a compiler for the CPU beforehand."""
+    def __init__(
+        self,
+        env: Mapping[str, str],
+        python: str,
+        patterns: bool,
+        role: str = "nursery",
+        imports: Sequence[str] = (),
+    ):
+        """`patterns`: build the pattern tables of a compiler for the CPU beforehand. `imports`: statements to run."""
         self.control, theirs = wire.pair()
         self.lock = threading.Lock()
-        command = [python, str(ENTRY), role, str(theirs.fileno()), "patterns" if patterns else ""]
+        command = [python, str(ENTRY), role, str(theirs.fileno()), "patterns" if patterns else "", *imports]
         self.process = subprocess.Popen(
             command, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()], start_new_session=True,

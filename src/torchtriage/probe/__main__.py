@@ -1,7 +1,7 @@
 """Entry of the processes that hold the user's program. Started by the lab, never by a person.
 
 `python __main__.py stage CONTROL_FD JOB_FILE` is a stage, `nursery CONTROL_FD PATTERNS` what runs the program anew
-for each trial, `scripts CONTROL_FD PATTERNS` what runs the candidates of a reducer, `judge CONTROL_FD` a judge of its own.
+for each trial, `scripts CONTROL_FD PATTERNS IMPORT...` what runs the candidates of a reducer, `judge CONTROL_FD` a judge of its own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
     elif role == "nursery":
         nursery(int(rest[0]), rest[1] == "patterns")
     elif role == "scripts":
-        scripts(int(rest[0]), rest[1] == "patterns")
+        scripts(int(rest[0]), rest[1] == "patterns", rest[2:])
 
 
 def nursery(descriptor: int, patterns: bool) -> None:
@@ -57,8 +57,12 @@ def nursery(descriptor: int, patterns: bool) -> None:
     start.run(request, None)
 
 
-def scripts(descriptor: int, patterns: bool) -> None:
-    """Hold torch, imported and as it is; fork for each script, and run it."""
+def scripts(descriptor: int, patterns: bool, imports: list[str]) -> None:
+    """Hold torch, imported and as it is; fork for each script, and run it.
+
+    `imports`: import statements of installed packages, which scripts then need not wait for.
+    """
+    import contextlib
     import gc
 
     from torchtriage.probe import compat, keeper, wire
@@ -72,6 +76,9 @@ def scripts(descriptor: int, patterns: bool) -> None:
     def warm_up() -> None:
         compat.warm_up(patterns)
         compat.rehearse()
+        for statement in imports:
+            with contextlib.suppress(Exception):
+                exec(statement, {})
         gc.collect()
         gc.freeze()  # a collection in a fork would copy every page that objects lie in
 

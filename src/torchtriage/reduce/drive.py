@@ -28,7 +28,7 @@ from torchtriage.reduce.signature import same_exception
 from torchtriage.reduce.tester import Conditions, Tester
 
 GRAPH_LINES = 45
-"""A program with more lines is first tried as one captured graph of it."""
+"""A program with more lines, or with packages besides torch, is first tried as one captured graph of it."""
 STEADY_RUNS, FLAKY_RUNS, ERROR = 3, 12, 0.05
 MOST_GRAPH_SCRIPTS = 24
 LEAST_SECONDS, PATIENCE = 20.0, 8.0
@@ -171,7 +171,8 @@ def begin_of(
         except CannotReduce as error:
             problem = problem or error
             continue
-        if trees.lines_of(text) > GRAPH_LINES and diagnosis.first_failing_layer != "dynamo":
+        large = trees.lines_of(text) > GRAPH_LINES or bool(files.installed_imports(text, read))
+        if large and diagnosis.first_failing_layer != "dynamo":
             note("one captured graph by itself")
             graph = of_graph(lab, program, text, first, diagnosis, given)
             if graph is not None:

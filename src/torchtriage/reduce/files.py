@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -147,3 +148,27 @@ def absolute_text(source: str, name: str) -> str:
     tree = ast.parse(source)
     absolute(tree, name)
     return ast.unparse(tree) + "\n"
+
+
+def installed_imports(text: str, read: Read) -> tuple[str, ...]:
+    """Statements of a program, or of its modules, that import installed packages other than torch and numpy."""
+    try:
+        tree = ast.parse(with_modules(text, read))
+    except SyntaxError:
+        return ()
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and others(node):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+            if all(read(name) is None and read(name.partition(".")[0]) is None for name in names):
+                found.append(ast.unparse(node))
+    return tuple(dict.fromkeys(found))
+
+
+def others(node: ast.Import | ast.ImportFrom) -> bool:
+    """Whether an import is of neither torch nor numpy nor Python's own library."""
+    if isinstance(node, ast.ImportFrom) and (node.level or not node.module):
+        return False
+    names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+    heads = {name.partition(".")[0] for name in names}
+    return not heads <= {"torch", "numpy", *sys.stdlib_module_names}

@@ -179,6 +179,11 @@ def test_a_module_whose_names_are_in_use_stays() -> None:
     assert files.with_modules(text, MODULES.get) == text
 
 
+def test_imports_of_installed_packages_are_told_from_the_rest() -> None:
+    text = "import os, torch\nimport numpy as np\nimport timm\nfrom transformers import A\nimport sizes\nfrom sizes import WIDTH\n"
+    assert files.installed_imports(text, MODULES.get) == ("import timm", "from transformers import A")
+
+
 def test_ranks() -> None:
     def own(name: str) -> str | None:
         return "" if name == "mine" else None
