@@ -87,7 +87,7 @@ def normalised(message: str, limit: int = 300) -> str:
     text = re.split(r"\n\s*(?:Set TORCH|You can suppress|from user code:|The above exception)", message)[0]
     text = re.sub(r"0x[0-9a-fA-F]+", "ADDRESS", text)
     text = re.sub(r"(?:[\w.\-~]*/)+([\w.\-]+)", r"\1", text)
-    text = re.sub(r"(?<![A-Za-z_])\d+(?:\.\d+)*", "N", text)
+    text = re.sub(r"(?<![A-Za-z_\d])\d+(?:\.\d+)*", "N", text)
     return " ".join(text.split())[:limit]
 
 

@@ -178,8 +178,13 @@ class Provider:
         if version not in self.asked:
             torch = next((w for w in self.wheels.get("torch", ()) if str(w.version) == version), None)
             matched = [matching(name, self._companion(name), torch, version) for name in self.beside.matched]
+            own = f"{self.settings.package}=={version}"
+            if self.sources.folder and self.url(
+                version
+            ):  # an index may have the same version, built otherwise
+                own = f"{self.settings.package} @ {self.url(version)}"
             self.asked[version] = Wanted(
-                (f"{self.settings.package}=={version}", *matched, *self.beside.fixed),
+                (own, *matched, *self.beside.fixed),
                 self.beside.files,
                 self.python,
             )

@@ -195,7 +195,7 @@ def how_it_ended(
         return ("import" if importing else "timeout"), Signature("timeout", "takes too long")
     if status < 0 or (plain and 128 < status < 160):
         name = signal_name(-status if status < 0 else status - 128)
-        frames = tuple(re.findall(r'File ".*?(torch/[\w./]+)", line \d+ in (\w+)', tail)[:3])
+        frames = tuple(re.findall(r'File ".*?(torch/[\w./]+)", line \d+ in (\S+)', tail)[:3])
         places = tuple(f"{file}:{function}" for file, function in reversed(frames))
         return ("import" if importing else "killed"), Signature("killed", f"killed by {name}", "", places)
     error = report.get("exception")
