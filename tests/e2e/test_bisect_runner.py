@@ -28,24 +28,33 @@ def run(folder: Path, program: str, question: Question = Question(), kind: str =
 WATCH = Question(watch=True)
 
 
+SAME = """
+torch.compile(lambda x: x + 1, backend='eager')(torch.ones(3))
+torch.compile(lambda x: torch.dropout(x, 0.5, True), backend='eager')(torch.ones(64))
+"""
+WRONG = """
+def late(gm, i): return lambda *a: tuple(o.double() for o in gm(*a))
+torch.compile(lambda x: x + 1, backend=wrong)(torch.ones(3))
+torch.compile(lambda x: (x, x + 1), backend=late)(torch.ones(3))
+"""
+BACKWARD = """
+m = torch.nn.Linear(2, 2)
+torch.compile(m, backend=wrong)(torch.ones(1, 2)).sum().backward()
+assert m.weight.grad is not None
+"""
+
+
 @pytest.mark.parametrize(
     ("program", "differences"),
     [
-        ("f = torch.compile(lambda x: x + 1, backend='eager')\nf(torch.ones(3))", ()),
-        ("f = torch.compile(lambda x: x + 1, backend=wrong)\nf(torch.ones(3))", ("value at output",)),
+        (SAME, ()),
+        (WRONG, ("value at output", "dtype at output[1]")),
         (
-            "def late(gm, i): return lambda *a: tuple(o.double() for o in gm(*a))\n"
-            "f = torch.compile(lambda x: (x, x + 1), backend=late)\nf(torch.ones(3))",
-            ("dtype at output[1]",),
-        ),
-        (
-            "m = torch.nn.Linear(2, 2)\nc = torch.compile(m, backend=wrong)\nc(torch.ones(1, 2)).sum().backward()\n"
-            "assert m.weight.grad is not None",
+            BACKWARD,
             ("value at output", "gradient at gradient of self.weight", "gradient at gradient of self.bias"),
         ),
-        ("f = torch.compile(lambda x: torch.dropout(x, 0.5, True), backend='eager')\nf(torch.ones(64))", ()),
     ],
-    ids=["same", "value", "dtype", "gradient", "same random numbers"],
+    ids=["the same, random numbers too", "value and dtype", "gradients"],
 )
 def test_compiled_calls_are_compared_with_eager_ones(
     tmp_path: Path, program: str, differences: tuple[str, ...]
@@ -91,7 +100,7 @@ for n in (3, 4, 5, 5, 5):
     f(torch.ones(n))
 """
     observed = run(tmp_path, program)
-    assert observed.graph_breaks == 1
+    assert observed.graph_breaks == 3  # one in each compilation of the first part
     assert observed.recompiles == 4  # two frames, each for two further shapes
     assert len(observed.steps) >= 1
     assert observed.compile_seconds is not None and observed.compile_seconds > 0
@@ -127,16 +136,15 @@ def test_callables_and_tests_are_targets_too(tmp_path: Path) -> None:
     )  # type: ignore[union-attr]
     failing = run(tmp_path, "def test_it(): assert 1 == 2", kind="pytest")
     assert failing.signature is not None and failing.signature.type == "AssertionError"
-    assert run(tmp_path, "def test_it(): pass", kind="pytest").kind == "ok"
     assert run(tmp_path, "def test_other(): pass", kind="pytest").kind == "unusable"
 
 
-def test_configs_are_read_and_set(tmp_path: Path) -> None:
-    configs = run(tmp_path, "", Question(kind="config")).extra["configs"]
-    assert configs["torch._dynamo.config"]["recompile_limit"] == 8
-    patched = Question(patches={"torch._dynamo.config": {"recompile_limit": 3}})
-    observed = run(tmp_path, "import torch._dynamo.config as c\nassert c.recompile_limit == 3", patched)
-    assert observed.kind == "ok", observed.tail
+def test_configs_are_set_and_read(tmp_path: Path) -> None:
+    asked = Question(kind="config", patches={"torch._dynamo.config": {"recompile_limit": 3}})
+    extra = run(tmp_path, "", asked).extra
+    assert extra["configs"]["torch._dynamo.config"]["recompile_limit"] == 3
+    assert extra["packages"]["torch"]
+    assert len(extra["tables"]["lowering"]["aten.add.Tensor"]) == 12
 
 
 def test_the_operators_of_a_program_are_listed(tmp_path: Path) -> None:

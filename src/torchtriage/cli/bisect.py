@@ -12,7 +12,18 @@ from typing import Annotated, Any
 
 import typer
 
+REGRESS = (
+    "What counts as bad: any, signature (the failure of the bad end), eager (a difference from it), step-time, "
+    "compile-time, memory, recompiles, graph-breaks."
+)
+#: Parameters of the command that are no settings of the run.
+NOT_SETTINGS = {"context", "target", "command", "module", "log", "json_to", "quiet"}
 Many = list[str] | None
+
+
+def option(text: str, *names: str, **more: Any) -> Any:
+    """An option of a command, with its help."""
+    return typer.Option(*names, help=text, **more)
 
 
 def bisect(
@@ -20,77 +31,59 @@ def bisect(
     target: Annotated[
         str, typer.Argument(metavar="TARGET [ARGS]...", help="A script, module:function, or file.py::test.")
     ],
-    good: Annotated[str, typer.Option(help="A version that is good: 2.9.1, a nightly, its date, a commit.")],
-    bad: Annotated[str, typer.Option(help="A version that is bad.")],
-    package: Annotated[str, typer.Option(help="What is bisected; torch is held if it is another.")] = "torch",
+    good: Annotated[str, option("A version that is good: 2.9.1, a nightly, its date, a commit.")],
+    bad: Annotated[str, option("A version that is bad.")],
+    package: Annotated[str, option("What is bisected; torch is held if it is another.")] = "torch",
     find: Annotated[
-        str, typer.Option(help="regression, or fix: the first good version after a bad one.")
+        str, option("regression, or fix: the first good version after a bad one.")
     ] = "regression",
-    regress: Annotated[
-        str,
-        typer.Option(
-            help="What counts as bad: any, signature (the failure of the bad end), eager (a difference from it), step-time, "
-            "compile-time, memory, recompiles, graph-breaks."
-        ),
-    ] = "signature",
+    regress: Annotated[str, option(REGRESS)] = "signature",
     command: Annotated[
-        bool, typer.Option("--command", help="TARGET is a command; its exit status counts, 125 skips.")
+        bool, option("TARGET is a command; its exit status counts, 125 skips.", "--command")
     ] = False,
-    module: Annotated[bool, typer.Option("-m", help="TARGET is a module, as for `python -m`.")] = False,
-    threshold: Annotated[
-        float, typer.Option(help="Times and memory: the part above the good end that is worse.")
-    ] = 0.2,
-    versions: Annotated[str, typer.Option(help="Versions in order, apart by commas, or @FILE.")] = "",
-    index_url: Annotated[str, typer.Option(help="Package index. Default: pip's own, else PyPI.")] = "",
-    extra_index_url: Annotated[Many, typer.Option(help="A further index for the other packages.")] = None,
-    find_links: Annotated[
-        Many, typer.Option(help="A folder or page of wheels for the other packages.")
+    module: Annotated[bool, option("TARGET is a module, as for `python -m`.", "-m")] = False,
+    threshold: Annotated[float, option("Times and memory: the part above the good end that is worse.")] = 0.2,
+    versions: Annotated[str, option("Versions in order, apart by commas, or @FILE.")] = "",
+    index: Annotated[str, option("Package index. Default: pip's own, else PyPI.", "--index-url")] = "",
+    extra: Annotated[Many, option("A further index for the other packages.", "--extra-index-url")] = None,
+    links: Annotated[
+        Many, option("A folder or page of wheels for the other packages.", "--find-links")
     ] = None,
-    folder: Annotated[str, typer.Option(help="A folder of wheels that has the versions.")] = "",
-    cuda: Annotated[str, typer.Option(help="PyTorch's own index: cu128, cpu, rocm6.4 ...")] = "",
-    nightly: Annotated[bool, typer.Option("--nightly", help="PyTorch's nightly index.")] = False,
-    pre: Annotated[bool, typer.Option("--pre", help="Pre-releases, too.")] = False,
-    with_: Annotated[Many, typer.Option("--with", help="A further requirement in each environment.")] = None,
-    requirements: Annotated[Many, typer.Option("-r", "--requirements", help="A requirements file.")] = None,
-    hold: Annotated[Many, typer.Option(help="With --package: what is held, as torch==2.13.0.")] = None,
-    installer: Annotated[str, typer.Option(help="uv, pip, or auto: uv, and pip where uv cannot.")] = "auto",
-    python: Annotated[str, typer.Option(help="Interpreter to make environments with.")] = "",
-    store: Annotated[str, typer.Option(help="Folder of environments.")] = "",
-    store_limit: Annotated[float, typer.Option(help="GB that environments may take. 0: no limit.")] = 60.0,
-    timeout: Annotated[float, typer.Option(help="Seconds that one run may take.")] = 600.0,
-    jobs: Annotated[int, typer.Option(help="Versions at a time.")] = 1,
-    ahead: Annotated[bool, typer.Option("--ahead", help="Install the next candidates during a run.")] = False,
-    repeat: Annotated[
-        int, typer.Option(help="Runs at the bad end that must fail alike. 1: repeat nothing.")
-    ] = 4,
-    error: Annotated[float, typer.Option(help="Accepted probability of a wrong answer, if flaky.")] = 0.05,
-    max_installs: Annotated[int, typer.Option(help="Versions to try at most. 0: as many as it takes.")] = 0,
-    flips: Annotated[int, typer.Option(help="Changed defaults to try on the bad version.")] = 24,
-    log: Annotated[str, typer.Option(help="Write the log of verdicts here, too.")] = "",
-    replay: Annotated[str, typer.Option(help="A log whose verdicts stand.")] = "",
-    checkout: Annotated[str, typer.Option(help="A checkout of PyTorch, to go on among commits.")] = "",
-    build: Annotated[str, typer.Option(help="Shell command that builds the checkout.")] = "",
-    plan: Annotated[bool, typer.Option("--plan", help="Say what it would take, and stop.")] = False,
-    json_to: Annotated[
-        str, typer.Option("--json", metavar="FILE", help="Write JSON here too; - for stdout.")
-    ] = "",
-    runs: Annotated[str, typer.Option(help="Folder for run folders.")] = "runs",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Do not go on with an unfinished run.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    folder: Annotated[str, option("A folder of wheels that has the versions.")] = "",
+    cuda: Annotated[str, option("PyTorch's own index: cu128, cpu, rocm6.4 ...")] = "",
+    nightly: Annotated[bool, option("PyTorch's nightly index.", "--nightly")] = False,
+    prereleases: Annotated[bool, option("Pre-releases, too.", "--pre")] = False,
+    further: Annotated[Many, option("A further requirement in each environment.", "--with")] = None,
+    files: Annotated[Many, option("A requirements file.", "-r", "--requirements")] = None,
+    hold: Annotated[Many, option("With --package: what is held, as torch==2.13.0.")] = None,
+    installer: Annotated[str, option("uv, pip, or auto: uv, and pip where uv cannot.")] = "auto",
+    python: Annotated[str, option("Interpreter to make environments with.")] = "",
+    store: Annotated[str, option("Folder of environments.")] = "",
+    store_limit: Annotated[float, option("GB that environments may take. 0: no limit.")] = 60.0,
+    timeout: Annotated[float, option("Seconds that one run may take.")] = 600.0,
+    jobs: Annotated[int, option("Versions at a time.")] = 1,
+    ahead: Annotated[bool, option("Install the next candidates during a run.", "--ahead")] = False,
+    repeat: Annotated[int, option("Runs at the bad end that must fail alike. 1: repeat nothing.")] = 4,
+    error: Annotated[float, option("Accepted probability of a wrong answer, if flaky.")] = 0.05,
+    max_installs: Annotated[int, option("Versions to try at most. 0: as many as it takes.")] = 0,
+    flips: Annotated[int, option("Changed defaults to try on the bad version.")] = 24,
+    log: Annotated[str, option("Write the log of verdicts here, too.")] = "",
+    replay: Annotated[str, option("A log whose verdicts stand.")] = "",
+    checkout: Annotated[str, option("A checkout of PyTorch, to go on among commits.")] = "",
+    build: Annotated[str, option("Shell command that builds the checkout.")] = "",
+    plan_only: Annotated[bool, option("Say what it would take, and stop.", "--plan")] = False,
+    json_to: Annotated[str, option("Write JSON here too; - for stdout.", "--json", metavar="FILE")] = "",
+    runs: Annotated[str, option("Folder for run folders.")] = "runs",
+    fresh: Annotated[bool, option("Do not go on with an unfinished run.", "--fresh")] = False,
+    quiet: Annotated[bool, option("No progress.", "--quiet", "-q")] = False,
 ) -> None:
     """Find the version, nightly or commit that broke (or fixed) a program."""
-    settings = {
-        "good": good, "bad": bad, "package": package, "find": find, "regress": "command" if command else regress,
-        "threshold": threshold, "versions": versions, "index": index_url, "extra": tuple(extra_index_url or ()),
-        "links": tuple(find_links or ()), "folder": folder, "cuda": cuda, "nightly": nightly, "prereleases": pre,
-        "further": tuple(with_ or ()), "files": tuple(requirements or ()), "hold": tuple(hold or ()),
-        "installer": installer, "python": python, "store": store, "store_limit": int(store_limit * 1e9),
-        "timeout": timeout, "jobs": jobs, "ahead": ahead, "repeat": repeat, "error": error,
-        "max_installs": max_installs, "flips": flips, "replay": replay, "checkout": checkout, "build": build,
-        "runs": runs, "fresh": fresh, "plan_only": plan,
-    }  # fmt: skip
-    words = [target, *context.args]
-    go(words, "command" if command else "module" if module else "", settings, log, json_to, quiet)
+    settings = {name: value for name, value in locals().items() if name not in NOT_SETTINGS}
+    for name in ("extra", "links", "further", "files", "hold"):
+        settings[name] = tuple(settings[name] or ())
+    settings.update(regress="command" if command else regress, store_limit=int(store_limit * 1e9))
+    kind = "command" if command else "module" if module else ""
+    go([target, *context.args], kind, settings, log, json_to, quiet)
 
 
 def go(words: list[str], kind: str, settings: dict[str, Any], log: str, json_to: str, quiet: bool) -> None:

@@ -27,7 +27,7 @@ from torchtriage.bisect.search import (
 )
 
 ONCE = Rule(first=1)
-#: Runs that git_bayesect 1.3 needs on average for 60 versions and a failure that shows in 30 % of runs, to be 95 % sure:
+#: Runs that git_bayesect 1.2 needs on average for 60 versions and a failure that shows in 30 % of runs, to be 95 % sure:
 #: benchmarks/bisect_simulation.py, 1,000 histories.
 PUBLIC_RUNS = 88.0
 
