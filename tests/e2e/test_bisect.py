@@ -16,6 +16,8 @@ import pytest
 from harness import Done
 from wheels import Fake, Index, serving, wheel
 
+from torchtriage.bisect.installers import installers
+
 pytestmark = pytest.mark.e2e
 PROGRAM = "import torch\nprint(torch.work(1))\n"
 Command = Callable[..., Done]
@@ -340,6 +342,28 @@ def test_uv_that_cannot_reach_the_index_gives_way_to_pip(
     assert done.status == 0, done.err
     assert "uv cannot reach the index" in done.err
     assert "bad from 2.2.0" in done.out
+
+
+@pytest.mark.skipif(not installers("uv"), reason="needs uv")
+def test_uv_makes_the_environments_from_either_form_of_index(
+    wheels: Path, program: Path, bisect: Command
+) -> None:
+    releases(wheels, 4, 3)
+    with serving(Index(wheels, form="html")) as index:
+        done = bisect(
+            "--good",
+            "2.0.0",
+            "--bad",
+            "2.3.0",
+            "--index-url",
+            index.url,
+            "--json",
+            "-",
+            "prog.py",
+            installer="uv",
+        )
+    assert done.status == 0, done.err
+    assert found_in(done)["bad"]["version"] == "2.3.0"
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ import shutil
 import subprocess
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from torchtriage.bisect.errors import BadInput, CannotInstall, Stopped, Unreachable
@@ -41,8 +42,10 @@ class Wanted:
 
     def key(self, where: Sources) -> str:
         texts = [Path(file).read_text() for file in self.files]
+        wheels = [stamp(text) for text in self.requirements]
         plain = [
             self.requirements,
+            wheels,
             texts,
             os.path.realpath(self.python),
             where.index,
@@ -50,6 +53,16 @@ class Wanted:
             where.folder,
         ]
         return hashlib.sha256(json.dumps(plain, default=list).encode()).hexdigest()[:16]
+
+
+def stamp(requirement: str) -> list[int]:
+    """Size and time of a wheel that is named as a file: another build of the same name is another wheel."""
+    _, _, url = requirement.partition(" @ file://")
+    try:
+        found = os.stat(urllib.request.url2pathname(url)) if url else None
+    except OSError:
+        found = None
+    return [found.st_size, found.st_mtime_ns] if found else []
 
 
 @dataclass(frozen=True)
@@ -94,14 +107,14 @@ class Store:
         Raises CannotInstall for a skip, Unreachable or Stopped where network or disk are in the way.
         """
         key = wanted.key(self.where)
-        with self._locked(key):
+        with self._locked(key) as held:
             self.used.add(key)
             known = self._whole(key)
             if known is not None:
                 os.utime(known.folder / MARK)
                 return known
             self._make_room(expected)
-            return self._make(key, wanted)
+            return self._make(key, wanted, held)
 
     def has(self, wanted: Wanted) -> bool:
         return self._whole(wanted.key(self.where)) is not None
@@ -115,17 +128,18 @@ class Store:
 
     # --- making ---------------------------------------------------------------------------------
 
-    def _make(self, key: str, wanted: Wanted) -> Environment:
+    def _make(self, key: str, wanted: Wanted, held: int) -> Environment:
         folder = self.folder / key
         begin = time.monotonic()
         failure: Exception = CannotInstall("there is no installer")
         for installer in list(self.choice):
             shutil.rmtree(folder, ignore_errors=True)
             try:
-                self._run(installer.create(wanted.python, folder), installer)
+                self._run(installer.create(wanted.python, folder), installer, held)
                 self._run(
                     installer.install(wanted.python, folder, wanted.requirements, wanted.files, self.where),
                     installer,
+                    held,
                 )
             except Unreachable as error:
                 failure = error
@@ -154,14 +168,15 @@ class Store:
         except OSError as error:
             raise Stopped(f"cannot finish {made.folder}: {error.strerror}") from error
 
-    def _run(self, command: list[str], installer: Installer) -> None:
+    def _run(self, command: list[str], installer: Installer, held: int) -> None:
+        """Run one step. It inherits the lock: should this process be killed, the next one waits until it has ended."""
         if self.closed:
             raise Stopped("interrupted")
         clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
         try:
             process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                env=clean, start_new_session=True,
+                env=clean, start_new_session=True, pass_fds=(held,),
             )  # fmt: skip
         except OSError as error:
             raise BadInput(f"cannot start {command[0]}: {error.strerror}") from error
@@ -244,22 +259,21 @@ class Store:
         with self._locked(key, wait=False) as held:
             if held:
                 shutil.rmtree(self.folder / key, ignore_errors=True)
-        return held
+        return bool(held)
 
     @contextlib.contextmanager
-    def _locked(self, key: str, wait: bool = True) -> Iterator[bool]:
-        """A lock between processes and threads; the kernel frees it when its holder dies."""
+    def _locked(self, key: str, wait: bool = True) -> Iterator[int]:
+        """A lock between processes and threads, as a file descriptor; 0 if it is held and not to be waited for."""
         with open(self.folder / f"{key}.lock", "w") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                yield False
-                return
-            yield True
-
-    def release(self, wanted: Wanted) -> None:
-        """This run needs it no more: it may go if room is needed."""
-        self.used.discard(wanted.key(self.where))
+                if not wait:
+                    yield 0
+                    return
+                self.note("another process is making this environment: waiting for it")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield file.fileno()
 
 
 def size_of(folder: Path) -> int:
@@ -270,8 +284,3 @@ def size_of(folder: Path) -> int:
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(base, name)).st_blocks * 512
     return total
-
-
-def given(python: str) -> Environment:
-    """An environment that the user has already."""
-    return replace(Environment(Path(python).parent.parent, Path(python)), installer="given")

@@ -102,9 +102,11 @@ class Hunt:
                 step = decide(len(self.plan.versions), self.history, self.plan.rule)
                 if not isinstance(step, Ask):
                     return self._outcome(step)
+                self._tell_time()
                 self._ask(step.indices)
         finally:
-            self.pool.shutdown(wait=True, cancel_futures=True)
+            # Not waited for: where this ends early, the caller ends what its threads wait for.
+            self.pool.shutdown(wait=False, cancel_futures=True)
 
     # --- asking -----------------------------------------------------------------------------------
 
@@ -130,7 +132,6 @@ class Hunt:
             word = {True: "bad", False: "good", None: "skip"}[judged.failed]
             times = f" (run {repeat + 1})" if repeat else ""
             self.note(f"{version}: {word}{times}: {judged.reason}")
-        self._tell_time()
 
     def _tell_time(self) -> None:
         """Once both ends have run: about how long the rest takes."""
@@ -143,7 +144,7 @@ class Hunt:
         if left:
             each = self.took / max(1, len(ran))
             self.note(
-                f"at most {left} more to look at, about {each:.0f} s each as far: {left * each / 60:.0f} minutes"
+                f"at most {left} more to look at; at the pace so far that takes about {duration(left * each)}"
             )
 
     def _one(self, index: int, repeat: int) -> Judged:
@@ -307,3 +308,11 @@ class Hunt:
 def same_version(has: str, wanted: str) -> bool:
     """2.13.0+cpu is 2.13.0."""
     return has == wanted or has.partition("+")[0] == wanted.partition("+")[0]
+
+
+def duration(seconds: float) -> str:
+    """As a person says it."""
+    for unit, length in (("hours", 3600), ("minutes", 60)):
+        if seconds >= 1.5 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(1, seconds):.0f} s"

@@ -5,8 +5,10 @@ No process is started here.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,16 +45,17 @@ class Installer:
                 *wanted, *(x for file in files for x in ("-r", file)),
             ]  # fmt: skip
         return [
-            python, "-m", "pip", "--python", inside, "install", "--disable-pip-version-check", "--no-input",
+            self.program or python, "-m", "pip", "--python", inside, "install", "--disable-pip-version-check", "--no-input",
             "--progress-bar", "off", *where.options(), *wanted, *(x for file in files for x in ("-r", file)),
         ]  # fmt: skip
 
 
-def installers(choice: str) -> tuple[Installer, ...]:
-    """Those to try, in order. `choice`: auto, uv, pip. Empty where uv is asked for and not there."""
-    uv = shutil.which("uv")
+def installers(choice: str, with_pip: str = sys.executable) -> tuple[Installer, ...]:
+    """Those to try, in order. `choice`: auto, uv, pip; `with_pip`: an interpreter that has pip. Empty where uv is not there."""
+    uv = shutil.which("uv") or shutil.which("uv", path=os.path.dirname(sys.executable))
+    pip = Installer("pip", with_pip)
     have_uv = [Installer("uv", uv)] if uv else []
-    return tuple({"auto": [*have_uv, Installer("pip")], "uv": have_uv, "pip": [Installer("pip")]}[choice])
+    return tuple({"auto": [*have_uv, pip], "uv": have_uv, "pip": [pip]}[choice])
 
 
 #: What an installer says -> what it means. In this order: a full disk also ends downloads.

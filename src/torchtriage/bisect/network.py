@@ -39,6 +39,8 @@ def shown(url: str) -> str:
 
 def _open(url: str, headers: dict[str, str], pause: float = 0.5):  # type: ignore[no-untyped-def]
     """The open answer, after a few tries."""
+    if urllib.parse.urlsplit(url).scheme == "file":
+        return _open_file(url)
     url, login = _without_login(url)
     request = urllib.request.Request(
         url, headers={"User-Agent": f"torchtriage/{__version__}", **headers, **login}
@@ -55,6 +57,15 @@ def _open(url: str, headers: dict[str, str], pause: float = 0.5):  # type: ignor
         if attempt + 1 < TRIES:
             time.sleep(pause * 2**attempt)
     raise Unreachable(f"{shown(url)} cannot be reached: {reason}")
+
+
+def _open_file(url: str):  # type: ignore[no-untyped-def]
+    """A file, or the page of a folder that is an index."""
+    path = urllib.request.url2pathname(urllib.parse.urlsplit(url).path)
+    try:
+        return urllib.request.urlopen(url + "index.html" if os.path.isdir(path) else url)
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {getattr(error, 'reason', error)}") from error
 
 
 def _without_login(url: str) -> tuple[str, dict[str, str]]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import packaging
 from packaging.tags import Tag, parse_tag
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -38,19 +39,18 @@ from torchtriage.bisect.versions import (
 if TYPE_CHECKING:
     from torchtriage.bisect.run import Settings
 
-#: Asked of the target's interpreter, which need not be the one that runs us. pip brings its own copy of packaging.
+#: Asked of the interpreter that environments are made with, which need not be ours; the argument is where packaging is.
 TAGS = """
-import json, platform, sys
-try:
-    from packaging.tags import sys_tags
-except ImportError:
-    from pip._vendor.packaging.tags import sys_tags
+import importlib.util, json, platform, sys
+has_pip = importlib.util.find_spec("pip") is not None
 try:
     from importlib.metadata import version
     torch = version("torch")
 except Exception:
     torch = ""
-print(json.dumps([platform.python_version(), [str(t) for t in sys_tags()], torch]))
+sys.path.append(sys.argv[1])
+from packaging.tags import sys_tags
+print(json.dumps([platform.python_version(), [str(t) for t in sys_tags()], torch, has_pip]))
 """
 
 
@@ -90,20 +90,21 @@ class Provider:
         return sources(configuration, s.index, s.extra, s.links, s.cuda, s.nightly, folder)
 
     def _installers(self):  # type: ignore[no-untyped-def]
-        found = installers(self.settings.installer)
+        found = installers(self.settings.installer, self.python if self.has_pip else sys.executable)
         if not found:
             raise BadInput("--installer uv: there is no uv on the PATH")
         return found
 
     def _interpreter(self) -> tuple[Interpreter, str]:
+        ours = str(Path(packaging.__file__).parent.parent)
         done = subprocess.run(
-            [self.python, "-c", TAGS], capture_output=True, text=True, check=False, timeout=120
+            [self.python, "-c", TAGS, ours], capture_output=True, text=True, check=False, timeout=120
         )
         try:
-            version, tags, torch = json.loads(done.stdout)
+            version, tags, torch, self.has_pip = json.loads(done.stdout)
         except ValueError as error:
             raise BadInput(
-                f"{self.python} cannot say which wheels fit it (it needs pip): {done.stderr.strip()[-200:]}"
+                f"{self.python} cannot say which wheels fit it: {done.stderr.strip()[-200:]}"
             ) from error
         flat: list[Tag] = [tag for text in tags for tag in parse_tag(text)]
         return Interpreter(version, tuple(flat)), torch

@@ -106,6 +106,11 @@ def said(g: Gathered) -> str:
 def end_fails(g: Gathered, step: EndFails) -> str:
     version = g.provider.versions[0 if step.end == "good" else -1]
     reason = g.outcome.reasons.get(version, "")
+    if "ModuleNotFoundError" in reason:
+        return (
+            f"the {step.end} end {version} cannot run the target ({reason}): each environment is a clean one, "
+            "-r FILE and --with NAME put the target's own requirements into it"
+        )
     if step.why == "skipped":
         return (
             f"the {step.end} end {version} cannot be tried ({reason}): name another version as --{step.end}"

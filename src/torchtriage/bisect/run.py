@@ -92,6 +92,8 @@ def run(target: Target, settings: Settings, note: Note = lambda text: None, comm
     """Bisect. Raises BadInput, or Stopped after which the same call goes on."""
     begin = time.monotonic()
     check(settings, target)
+    if target.kind == "pytest" and not any(text.startswith("pytest") for text in settings.further):
+        settings = dataclasses.replace(settings, further=(*settings.further, "pytest"))
     folder = run_folder(target, settings)
     journal = open_journal(folder)
     runner = Runner(target, folder, settings.timeout, settings.regress == "compile-time")
@@ -111,10 +113,11 @@ def run(target: Target, settings: Settings, note: Note = lambda text: None, comm
             found, command=command, run_folder=shown(folder), tool=__version__, started=started(journal),
             seconds=round(time.monotonic() - begin, 1), runs=journal.count("run"),
         )  # fmt: skip
-        (folder / "finished").write_text(time.strftime("%Y-%m-%dT%H:%M:%S\n"))
+        if not (settings.max_installs and found.ending == "range"):  # with a higher limit it goes on
+            (folder / "finished").write_text(time.strftime("%Y-%m-%dT%H:%M:%S\n"))
         return found
     except sqlite3.OperationalError as error:
-        raise Stopped(f"the journal cannot be written ({error}): is the disk full?") from error
+        raise Stopped(f"the journal cannot be written: {error}") from error
     finally:
         runner.close()
         if provider is not None:

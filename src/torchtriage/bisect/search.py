@@ -154,9 +154,9 @@ def runs_needed(failures: int, passes: int, error: float) -> int:
 def share(n: int, error: float) -> float:
     """The error of one decision: of log2 n decisions, half are at bad versions, and only those can go wrong.
 
-    A third is held back for what the rate at the bad end may mislead about (see benchmarks/bisect_simulation.py).
+    A part is held back for what the rate at the bad end may mislead about (see benchmarks/bisect_simulation.py).
     """
-    return error / 1.5 / max(1.0, math.log2(n) / 2)
+    return error / 1.7 / max(1.0, math.log2(n) / 2)
 
 
 def _decide_one_sided(n: int, seen: Tally, rule: Rule) -> Step:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shlex
 import shutil
 import signal
@@ -100,6 +101,7 @@ def go(words: list[str], kind: str, settings: dict[str, Any], log: str, json_to:
             target_of(words, kind), Settings(**settings), show.note,
             " ".join(["torchtriage", *map(shlex.quote, sys.argv[1:])]),
         )  # fmt: skip
+        write(found, log, json_to)
     except PlanOnly:
         leave(0)
     except BadInput as error:
@@ -108,11 +110,16 @@ def go(words: list[str], kind: str, settings: dict[str, Any], log: str, json_to:
     except Stopped as error:
         print(f"torchtriage: {error}. Nothing is lost: the same command goes on from here", file=sys.stderr)
         leave(3)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        where = f": {error.filename}" if error.filename else ""
+        more = ". Nothing is lost: the same command goes on from here" if full else ""
+        print(f"torchtriage: {error.strerror or error}{where}{more}", file=sys.stderr)
+        leave(3 if full else 2)
     except KeyboardInterrupt as stop:
         word, status = ("ended", 143) if isinstance(stop, Ended) else ("interrupted", 130)
         print(f"torchtriage: {word}; the same command goes on from here", file=sys.stderr)
         leave(status)
-    write(found, log, json_to)
     leave(found.exit_status)
 
 

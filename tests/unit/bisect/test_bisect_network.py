@@ -7,12 +7,14 @@ import io
 import threading
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from torchtriage.bisect import network
 from torchtriage.bisect.commits import commit_of_wheel
 from torchtriage.bisect.errors import BadInput, Unreachable
+from torchtriage.bisect.versions import read_index
 
 SHA = "ab" * 20
 
@@ -112,3 +114,11 @@ def test_a_longer_one_is_unreachable_and_a_missing_page_is_bad_input(server: Ser
 
 def test_passwords_are_not_shown() -> None:
     assert network.shown("https://me:secret@example.org/simple") == "https://example.org/simple"
+
+
+def test_an_index_in_a_folder_is_read_and_a_missing_one_is_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "index.html").write_text('<a href="torch-1.0-py3-none-any.whl">x</a>')
+    assert [str(w.version) for w in read_index(tmp_path.as_uri(), "torch")] == ["1.0"]
+    with pytest.raises(BadInput, match="cannot read"):
+        read_index(tmp_path.as_uri(), "numpy")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections import namedtuple
 from pathlib import Path
@@ -141,6 +142,31 @@ def test_other_requirements_are_another_environment(tmp_path: Path) -> None:
     before = a.key(Sources())
     file.write_text("numpy<2\n")
     assert len({before, a.key(Sources()), WANTED.key(Sources()), WANTED.key(Sources(index="x"))}) == 4
+
+
+def test_a_wheel_that_was_built_anew_is_another_environment(tmp_path: Path) -> None:
+    file = tmp_path / "torch-1.0-py3-none-any.whl"
+    file.write_text("one")
+    wanted = Wanted((f"torch @ {file.as_uri()}",), python=sys.executable)
+    before = wanted.key(Sources())
+    file.write_text("another")
+    assert wanted.key(Sources()) != before
+
+
+def test_an_installer_that_outlives_its_run_is_waited_for(tmp_path: Path) -> None:
+    """The run is killed, its installer is not: it still holds the lock, so nobody else begins the environment."""
+    store = open_store(tmp_path)
+    key = WANTED.key(Sources())
+    with store._locked(key) as held:
+        outlives = subprocess.Popen(["sleep", "60"], pass_fds=(held,))
+    try:
+        with store._locked(key, wait=False) as mine:
+            assert not mine
+    finally:
+        outlives.kill()
+        outlives.wait()
+    with store._locked(key, wait=False) as mine:
+        assert mine
 
 
 def test_the_reason_is_the_line_that_tells_most() -> None:

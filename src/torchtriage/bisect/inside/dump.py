@@ -65,11 +65,13 @@ def mark(function: Any) -> str:
 
 
 def packages() -> dict[str, str]:
-    return {
-        (d.metadata["Name"] or "").lower().replace("_", "-"): d.version
-        for d in importlib.metadata.distributions()
-        if d.metadata["Name"]
-    }
+    """{name: version} of all distributions; of two with one name the first on the path, which is the one imported."""
+    found: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():
+        name = distribution.metadata["Name"]
+        if name:
+            found.setdefault(name.lower().replace("_", "-"), distribution.version)
+    return found
 
 
 def operators(torch: Any, run: Callable[[], Any]) -> list[str]:

@@ -8,7 +8,6 @@ and `imports` (the package that is bisected). `out` is rewritten at each phase, 
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -41,6 +40,7 @@ class Report:
 def main() -> int:
     with open(sys.argv[1], encoding="utf-8") as file:
         spec = json.load(file)
+    end_with_parent()
     report = Report(spec["out"])
     if sys.path and os.path.abspath(sys.path[0] or ".") == HERE:
         del sys.path[0]  # our folder would shadow the program's own modules
@@ -58,6 +58,17 @@ def main() -> int:
         traceback.print_exception(type(ended_by), ended_by, ended_by.__traceback__)
         return 1
     return exit_status(ended_by)
+
+
+def end_with_parent() -> None:
+    """On Linux: leave nothing behind when the process that watches is killed."""
+    try:
+        import ctypes
+        import signal
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    except (ImportError, OSError, AttributeError):
+        pass
 
 
 def import_what_is_asked(spec: dict[str, Any]) -> Any:
@@ -191,11 +202,7 @@ def facts(torch: Any) -> dict[str, Any]:
         "torch": str(getattr(torch, "__version__", "")),
         "commit": str(getattr(version, "git_version", "") or ""),
         "cuda": str(getattr(version, "cuda", "") or ""),
-        "packages": {
-            (d.metadata["Name"] or "").lower().replace("_", "-"): d.version
-            for d in importlib.metadata.distributions()
-            if d.metadata["Name"]
-        },
+        "packages": sibling("dump").packages(),
     }
 
 
