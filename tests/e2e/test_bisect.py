@@ -163,7 +163,7 @@ def test_flaky_failures_are_found(wheels: Path, program: Path, bisect: Command, 
         Fake(f"2.{number}.0", bad=number >= 2, rate=rate).build(wheels)
     options = ["--error", "0.2"] if rate == 0.1 else ["--error", "0.02"]
     done = bisect(
-        "--good", "2.0.0", "--bad", f"2.{n - 1}.0", "--folder", str(wheels), "--repeat", "60", "--jobs", "2", "--flips", "0",
+        "--good", "2.0.0", "--bad", f"2.{n - 1}.0", "--folder", str(wheels), "--patience", "60", "--jobs", "2", "--flips", "0",
         *options, "--json", "-", "prog.py",
     )  # fmt: skip
     assert done.status == 0, done.err

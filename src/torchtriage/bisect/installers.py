@@ -38,8 +38,6 @@ class Installer:
         if self.name == "uv":
             # The best match over all indexes, as pip does it; uv would else stop at the first that knows the name.
             strategy = ["--index-strategy", "unsafe-best-match"]
-            if where.nightlies:
-                strategy += ["--prerelease", "allow"]
             return [
                 self.program, "pip", "install", "--python", inside, *where.options(), *strategy,
                 *wanted, *(x for file in files for x in ("-r", file)),

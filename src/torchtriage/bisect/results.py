@@ -118,7 +118,7 @@ def end_fails(g: Gathered, step: EndFails) -> str:
     if step.end == "bad":
         runs = "in its only run" if step.runs == 1 else f"in {step.runs} runs"
         hint = (
-            "a rare failure needs more of them (--repeat)"
+            "a rare failure needs more of them (--patience)"
             if g.hunt.plan.rule.noise == "one-sided"
             else "the noise hides it"
         )

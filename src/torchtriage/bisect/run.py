@@ -65,6 +65,8 @@ class Settings:
     ahead: bool = False
     repeat: int = 4
     """Runs at the bad end before it is believed to fail always; 1: nothing is repeated."""
+    patience: int = 8
+    """Runs at the bad end without the failure after which there is nothing to look for."""
     error: float = 0.05
     max_installs: int = 0
     flips: int = 24
@@ -134,6 +136,8 @@ def hunted(
     note(forecast(settings, provider).text)
     if settings.plan_only:
         raise PlanOnly
+    if provider.by_commit and not settings.build and target.kind != "command":
+        raise BadInput("commits need --build, or --command with a command that builds what it runs")
     plan = Plan(
         package=settings.package, versions=versions, goal=Goal(mode=settings.regress, threshold=settings.threshold),
         rule=rule_of(settings), question=question_of(target, settings), may_watch=target.kind != "command",
@@ -153,6 +157,8 @@ def go_on_in_checkout(found: Bisection, gathered: Gathered, runner: Runner, jour
 
     checkout, hunt, outcome = gathered.provider.checkout, gathered.hunt, gathered.outcome
     assert checkout is not None
+    if not checkout.build:
+        return found
     if not found.good or not found.bad or not found.good.commit or not found.bad.commit:
         remark = "the checkout was not used: the commit of an end is not known"
         return dataclasses.replace(found, remarks=(*found.remarks, remark))
@@ -200,8 +206,8 @@ def check(settings: Settings, target: Target) -> None:
         raise BadInput("--find is one of regression, fix")
     if settings.installer not in ("auto", "uv", "pip"):
         raise BadInput("--installer is one of auto, uv, pip")
-    if settings.jobs < 1 or settings.repeat < 1 or settings.timeout <= 0:
-        raise BadInput("--jobs, --repeat and --timeout must be positive")
+    if min(settings.jobs, settings.repeat, settings.patience) < 1 or settings.timeout <= 0:
+        raise BadInput("--jobs, --repeat, --patience and --timeout must be positive")
     if not 0 < settings.error < 0.5:
         raise BadInput("--error is a probability between 0 and 0.5")
     if settings.threshold < 0 or settings.flips < 0 or settings.store_limit < 0 or settings.max_installs < 0:
@@ -223,7 +229,7 @@ def rule_of(settings: Settings) -> Rule:
     noise = "both" if settings.regress in rules.NOISY else "one-sided"
     return Rule(
         noise="both" if noise == "both" else "one-sided", error=settings.error, first=settings.repeat,
-        patience=max(8, settings.repeat) if settings.repeat > 1 else 1, jobs=settings.jobs,
+        patience=settings.patience if settings.repeat > 1 else 1, jobs=settings.jobs,
         installs=settings.max_installs,
     )  # fmt: skip
 

@@ -65,6 +65,7 @@ def bisect(
     jobs: Annotated[int, option("Versions at a time.")] = 1,
     ahead: Annotated[bool, option("Install the next candidates during a run.", "--ahead")] = False,
     repeat: Annotated[int, option("Runs at the bad end that must fail alike. 1: repeat nothing.")] = 4,
+    patience: Annotated[int, option("Runs at the bad end without the failure before giving up.")] = 8,
     error: Annotated[float, option("Accepted probability of a wrong answer, if flaky.")] = 0.05,
     max_installs: Annotated[int, option("Versions to try at most. 0: as many as it takes.")] = 0,
     flips: Annotated[int, option("Changed defaults to try on the bad version.")] = 24,

@@ -35,10 +35,7 @@ def sections(found: Bisection) -> Iterable[tuple[str, list[Text]]]:
     if found.rate is not None:
         yield "flaky", [plain(f"fails in {found.rate:.0%} of the runs at bad versions")]
     if found.confidence is not None and found.confidence < 0.999:
-        yield (
-            "sure",
-            [plain(f"{found.confidence:.1%} that this is right, if a good version never fails by itself")],
-        )
+        yield "sure", [plain(f"{found.confidence:.1%} that this is right{premise(found)}")]
     if found.commits:
         yield "commits", [plain(found.commits)]
     for end in (found.good, found.bad):
@@ -55,6 +52,12 @@ def sections(found: Bisection) -> Iterable[tuple[str, list[Text]]]:
         yield "effort", [plain(effort(found))]
     if found.run_folder:
         yield "report", [plain(f"{found.run_folder}/report.md · verdicts.svg · bisect.log · report.json")]
+
+
+def premise(found: Bisection) -> str:
+    """What the confidence rests on; measures are taken to be noisy on both sides."""
+    noisy = found.regress in ("step-time", "compile-time", "memory")
+    return "" if noisy else ", if a good version never fails by itself"
 
 
 def plain(text: str, limit: int = 200) -> Text:
