@@ -159,7 +159,12 @@ def target_of(words: list[str], kind: str) -> Any:
     if colons and Path(file).exists():
         return Target("pytest", name, args)
     before, colon, attribute = name.rpartition(":")
-    if colon and before and attribute.replace(".", "").isidentifier() and not Path(name).exists():
+    if (
+        colon
+        and before.rstrip(":") == before != ""
+        and attribute.replace(".", "").isidentifier()
+        and not Path(name).exists()
+    ):
         if before.endswith(".py") and not Path(before).is_file():
             raise BadInput(f"no such file: {before}")
         return Target("callable", name, args)

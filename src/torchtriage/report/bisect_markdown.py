@@ -103,7 +103,7 @@ def end_lines(end: End) -> list[str]:
         listed = "\n".join(f"{name}=={version}" for name, version in end.packages.items())
         lines += [
             "",
-            f"<details><summary>{len(end.packages)} packages</summary>",
+            f"<details><summary>All packages ({len(end.packages)})</summary>",
             "",
             "```",
             clean(listed),
