@@ -322,6 +322,7 @@ def test_a_log_is_replayed_without_running_what_it_has(
     )
     assert done.status == 0, done.err
     assert "torch: good up to 2.2.0, bad from 2.3.0" in done.out
+    assert "any failure counted" in done.out
     assert "2.5.0: installing" not in done.err and "2.0.0: installing" not in done.err
 
 

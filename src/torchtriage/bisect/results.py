@@ -150,6 +150,10 @@ def remarks(g: Gathered) -> tuple[str, ...]:
         if inside:
             shown = ", ".join(inside[:6]) + (" …" if len(inside) > 6 else "")
             found.append(f"not tried, {reason}: {shown}")
+    if g.hunt.replay and g.outcome.goal.mode == "signature" and g.outcome.goal.signature is None:
+        found.append(
+            "the verdict of the bad end is from the log, so any failure counted as the one looked for"
+        )
     if isinstance(step, Found) and step.also_bad:
         names_ = ", ".join(g.provider.versions[i] for i in step.also_bad)
         found.append(

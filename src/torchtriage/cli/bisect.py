@@ -159,12 +159,8 @@ def target_of(words: list[str], kind: str) -> Any:
     if colons and Path(file).exists():
         return Target("pytest", name, args)
     before, colon, attribute = name.rpartition(":")
-    if (
-        colon
-        and before.rstrip(":") == before != ""
-        and attribute.replace(".", "").isidentifier()
-        and not Path(name).exists()
-    ):
+    names_one = colon and before and not colons and attribute.replace(".", "").isidentifier()
+    if names_one and not Path(name).exists():
         if before.endswith(".py") and not Path(before).is_file():
             raise BadInput(f"no such file: {before}")
         return Target("callable", name, args)

@@ -58,7 +58,7 @@ def _row(found: Bisection, verdict: Verdict, y: int) -> list[str]:
             f'<rect x="{LEFT + 20}" y="{y - 5}" width="{part:.1f}" height="10" fill="{COLOURS["bad"]}"/>'
         )
     text = f"{told}: {verdict.reason}" if verdict.reason else told
-    parts.append(f'<text x="{LEFT + 112}" y="{y + 4}" fill="#57606a">{_text(text, 68)}</text>')
+    parts.append(f'<text x="{LEFT + 112}" y="{y + 4}" fill="#57606a">{_text(text, 60)}</text>')
     return parts
 
 

@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -28,8 +29,15 @@ def configs() -> dict[str, dict[str, Any]]:
             config = importlib.import_module(module)
         except Exception:
             continue
-        found[module] = {k: v for k, v in sorted(values(config).items()) if isinstance(v, PLAIN)}
+        found[module] = {
+            k: v for k, v in sorted(values(config).items()) if isinstance(v, PLAIN) and not is_place(v)
+        }
     return found
+
+
+def is_place(value: Any) -> bool:
+    """Whether it names this very environment: that differs between any two, and no version changed it."""
+    return isinstance(value, str) and sys.prefix in value
 
 
 def values(config: Any) -> dict[str, Any]:
