@@ -312,6 +312,34 @@ def test_a_kill_in_the_middle_loses_nothing(
     assert json.loads((work / "out.json").read_text())["bad"]["version"] == "2.5.0"
 
 
+def test_an_installation_that_was_interrupted_is_waited_for_and_begun_anew(
+    wheels: Path,
+    program: Path,
+    tmp_path: Path,
+    started: Callable[..., subprocess.Popen[str]],
+    bisect: Command,
+) -> None:
+    """torchtriage is killed while its installer goes on for a while, and leaves half an environment."""
+    releases(wheels, 3, 2)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "uv").write_text(
+        '#!/bin/sh\nfor last; do :; done\nmkdir -p "$last/bin"; touch "$last/bin/python"\nsleep 4\n'
+    )
+    (tools / "uv").chmod(0o755)
+    args = ("--good", "2.0.0", "--bad", "2.2.0", "--folder", str(wheels), "--flips", "0", "prog.py")
+    process = started("--installer", "uv", *args, env={"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"})
+    while not list((tmp_path / "store").glob("*/bin/python")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    done = bisect(*args)
+    assert done.status == 0, done.err
+    assert "another process is making this environment" in done.err
+    assert "bad from 2.2.0" in done.out
+
+
 def test_a_log_is_replayed_without_running_what_it_has(
     wheels: Path, program: Path, work: Path, bisect: Command
 ) -> None:
