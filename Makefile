@@ -43,7 +43,7 @@ rerun-acceptance: venv
 
 # Bisects real releases of torch with real installations: about 7 GB in the store of environments, half an hour.
 bisect-acceptance: venv
-	BISECT_ACCEPTANCE=1 $(BIN)/python -m pytest tests/acceptance/test_bisect.py
+	BISECT_ACCEPTANCE=1 $(BIN)/python -m pytest tests/acceptance/test_bisect_releases.py
 
 bench: venv
 	$(BIN)/python benchmarks/run.py

@@ -193,6 +193,7 @@ def test_a_fix_is_found_from_the_bad_side(wheels: Path, program: Path, bisect: C
     )
     assert done.status == 0, done.err
     assert found_in(done)["said"] == "torch 2.2.0 is the first good version after 2.1.0"
+    assert found_in(done)["commits"] == f"{Fake('2.1.0').commit}..{Fake('2.2.0').commit}"
 
 
 def test_another_package_is_bisected_while_torch_is_held(wheels: Path, work: Path, bisect: Command) -> None:

@@ -45,12 +45,15 @@ def entries(
     good: Mapping[str, Any], bad: Mapping[str, Any], operators: tuple[str, ...]
 ) -> tuple[Change, ...]:
     """Decompositions and lowerings of these operators that came, went, or whose source changed."""
-    used = {base(operator) for operator in operators}
     found = []
     for table in sorted(good.keys() & bad.keys()):
-        for name in sorted(good[table].keys() | bad[table].keys()):
+        names = good[table].keys() | bad[table].keys()
+        used = {operator for operator in operators if operator in names}
+        # An overload that has no entry of its own, as those that work in place, goes by those of its name.
+        bases = {base(operator) for operator in operators if operator not in names}
+        for name in sorted(names):
             before, after = good[table].get(name), bad[table].get(name)
-            if base(name) in used and before != after:
+            if (name in used or base(name) in bases) and before != after:
                 words = (
                     "none" if before is None else "its source",
                     "none" if after is None else "another source",

@@ -73,10 +73,10 @@ def git(checkout: str, *args: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def span(good: Commit, bad: Commit, checkout: str = "") -> str:
-    """`good..bad`, with the number of commits where a checkout can tell."""
-    if not good.sha or not bad.sha:
+def span(older: Commit, newer: Commit, checkout: str = "") -> str:
+    """`older..newer`, with the number of commits where a checkout can tell."""
+    if not older.sha or not newer.sha:
         return ""
-    text = f"{good.sha}..{bad.sha}"
+    text = f"{older.sha}..{newer.sha}"
     counted = git(checkout, "rev-list", "--count", text) if checkout else None
     return f"{text} ({counted.strip()} commits)" if counted else text

@@ -62,6 +62,7 @@ def bisection_of(g: Gathered) -> Bisection:
     good, bad = versions[step.good], versions[step.bad]
     differing, trouble = what_differs(g, good, bad)
     commits = [commit(g, version) for version in (good, bad)]
+    older, newer = commits if settings.find == "regression" else commits[::-1]
     return dataclasses.replace(
         base,
         ending="found" if step.bad == step.good + 1 else "range",
@@ -70,7 +71,7 @@ def bisection_of(g: Gathered) -> Bisection:
         between=versions[step.good + 1 : step.bad],
         confidence=round(step.confidence, 4),
         changes=differing,
-        commits=span(commits[0], commits[1], settings.checkout)
+        commits=span(older, newer, settings.checkout)
         if settings.package == "torch" or g.provider.by_commit
         else "",
         remarks=(*base.remarks, *trouble),

@@ -183,14 +183,15 @@ def go_on_in_checkout(found: Bisection, gathered: Gathered, runner: Runner, jour
         remark = "in the checkout, the ends do not behave as the wheels do, so no commit is named"
         return dataclasses.replace(found, remarks=(*found.remarks, remark))
     good, bad = commits[ended.step.good], commits[ended.step.bad]
-    word = "first bad" if found.find == "regression" else "last bad"
+    regression = found.find == "regression"
+    word, older, newer = ("first bad", good, bad) if regression else ("last bad", bad, good)
     remark = (
         f"in the checkout: the {word} commit is {bad}, next to {good} ({len(ended.verdicts)} commits tried)"
     )
     return dataclasses.replace(
         found,
         remarks=(*found.remarks, remark),
-        commits=f"{good}..{bad}",
+        commits=f"{older}..{newer}",
         verdicts=(*found.verdicts, *ended.verdicts),
     )
 

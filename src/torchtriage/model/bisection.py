@@ -51,7 +51,9 @@ class Change:
     """`default`, `dependency`, or the table: `decomposition`, `lowering`..."""
     name: str
     before: str
+    """In the good environment."""
     after: str
+    """In the bad one."""
     trial: str = ""
     """What setting it back did on the bad version: `good`, `bad`; empty where it was not tried."""
     lines: tuple[str, ...] = ()
@@ -86,7 +88,7 @@ class Bisection:
     installs: int = 0
     seconds: float = 0.0
     commits: str = ""
-    """The range of commits as `good..bad`; empty where one of them is not known."""
+    """The range of commits, as `older..newer`; empty where one of them is not known."""
     command: str = ""
     run_folder: str = ""
     started: str = ""

@@ -77,7 +77,7 @@ def changes(found: Bisection) -> list[str]:
     ]
     return [
         "", f"<details><summary>What else differs ({len(rows)})</summary>", "",
-        "| | name | before | after | set back on the bad version |", "|---|---|---|---|---|", *rows, "", "</details>",
+        "| | name | in the good one | in the bad one | set back on the bad one |", "|---|---|---|---|---|", *rows, "", "</details>",
     ]  # fmt: skip
 
 

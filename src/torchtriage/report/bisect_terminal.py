@@ -81,11 +81,12 @@ def in_between(found: Bisection) -> list[Text]:
     for change in helped:
         lines.append(
             plain(
-                f"{change.name} = {change.before} (now {change.after}): tried on {bad_name(found.bad)}, good"
+                f"{change.name} = {change.before} (there {change.after}): tried on {bad_name(found.bad)}, good"
             )
         )
         lines += [Text("  " + clean(text), style="cyan") for text in change.lines]
-    other = [c for c in found.changes if c.trial != "good"]
+    rank = {"default": 1, "dependency": 2}  # before them the operators that the target uses
+    other = sorted((c for c in found.changes if c.trial != "good"), key=lambda c: rank.get(c.kind, 0))
     lines += [plain(short(change)) for change in other[:SHOWN]]
     if len(other) > SHOWN:
         lines.append(plain(f"{len(other) - SHOWN} more changes in the report"))
@@ -98,7 +99,7 @@ def bad_name(end: End | None) -> str:
 
 def short(change: Change) -> str:
     tried = {"bad": " (set back: still bad)", "skip": " (set back: cannot tell)"}.get(change.trial, "")
-    return f"{change.kind} {change.name}: {one_line(change.before, 60)} → {one_line(change.after, 60)}{tried}"
+    return f"{change.kind} {change.name}: {one_line(change.before, 60)} in good, {one_line(change.after, 60)} in bad{tried}"
 
 
 def effort(found: Bisection) -> str:

@@ -59,7 +59,7 @@ def shown(found: Bisection) -> str:
 def test_the_terminal_has_the_answer_first_and_what_helps() -> None:
     text = shown(FOUND)
     assert text.splitlines()[0].split(maxsplit=1) == ["answer", FOUND.said]
-    assert "torch._dynamo.config.x = True (now False): tried on 2.10.0, good" in text
+    assert "torch._dynamo.config.x = True (there False): tried on 2.10.0, good" in text
     assert "2 of 5 runs failed" in text
     assert "3 of 9 versions, 3 installations, 19 runs, 70 s" in text
 

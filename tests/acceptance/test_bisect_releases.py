@@ -48,3 +48,5 @@ def test_what_changed_between_two_real_releases_is_found(known: dict[str, Any], 
         assert all(len(end["commit"]) == 40 for end in ends.values())
         assert all(end["packages"]["torch"].startswith(version) for version, end in ends.items())
         assert any(change["kind"] == "default" for change in found["changes"])
+        changed = {f"{change['kind']} {change['name']}" for change in found["changes"]}
+        assert changed >= set(known.get("changed", ()))
