@@ -11,7 +11,6 @@ from torchtriage.bisect.errors import BadInput, Unreachable
 from torchtriage.bisect.network import open_ranged
 
 VERSION_FILE = "torch/version.py"
-COMMIT = re.compile(r"\b[0-9a-f]{40}\b")
 #: The subject of a commit on PyTorch's nightly branch: "2025-11-20 nightly release (<commit on main>)".
 SUBJECT = re.compile(r"nightly release \(([0-9a-f]{40})\)")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import ssl
 import time
 import urllib.error
 import urllib.parse
@@ -47,7 +48,7 @@ def _open(url: str, headers: dict[str, str], pause: float = 0.5):  # type: ignor
     )
     for attempt in range(TRIES):
         try:
-            return urllib.request.urlopen(request, timeout=TIMEOUT)
+            return urllib.request.urlopen(request, timeout=TIMEOUT, context=trusted())
         except urllib.error.HTTPError as error:
             if error.code not in PASSING:
                 raise BadInput(f"{shown(url)} answers {error.code} {error.reason}") from error
@@ -57,6 +58,12 @@ def _open(url: str, headers: dict[str, str], pause: float = 0.5):  # type: ignor
         if attempt + 1 < TRIES:
             time.sleep(pause * 2**attempt)
     raise Unreachable(f"{shown(url)} cannot be reached: {reason}")
+
+
+def trusted() -> ssl.SSLContext:
+    """The certificates that pip trusts, where it is told of others than the system's."""
+    named = (os.environ.get(name, "") for name in ("PIP_CERT", "REQUESTS_CA_BUNDLE"))
+    return ssl.create_default_context(cafile=next(filter(os.path.isfile, named), None))
 
 
 def _open_file(url: str):  # type: ignore[no-untyped-def]
@@ -81,15 +88,13 @@ def _without_login(url: str) -> tuple[str, dict[str, str]]:
 
 
 class Ranged(io.RawIOBase):
-    """A seekable file whose bytes are fetched when they are read, a chunk at a time. `fetched` counts them."""
+    """A seekable file whose bytes are fetched when they are read, a chunk at a time."""
 
     def __init__(self, url: str):
         self.url = url
         self.at = 0
-        self.fetched = 0
         self.chunks: dict[int, bytes] = {}
-        first, self.length = self._range(0, 1)
-        self.fetched = len(first)
+        _, self.length = self._range(0, 1)
 
     def _range(self, start: int, stop: int) -> tuple[bytes, int]:
         """(bytes start to stop, length of the whole)."""
@@ -127,7 +132,6 @@ class Ranged(io.RawIOBase):
         if missing:  # one request for the whole stretch
             begin, end = missing[0] * CHUNK, min((missing[-1] + 1) * CHUNK, self.length)
             data, _ = self._range(begin, end)
-            self.fetched += len(data)
             for number in range(missing[0], missing[-1] + 1):
                 self.chunks[number] = data[(number - missing[0]) * CHUNK : (number - missing[0] + 1) * CHUNK]
         whole = b"".join(self.chunks[i] for i in range(first, last + 1))

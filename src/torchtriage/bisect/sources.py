@@ -6,7 +6,7 @@ import os
 import shlex
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 PYPI = "https://pypi.org/simple"
 NIGHTLY = "https://download.pytorch.org/whl/nightly"
@@ -26,7 +26,6 @@ class Sources:
     nightlies: bool = False
     folder: str = ""
     """A folder of wheels in place of an index for the package that is bisected."""
-    constraints: tuple[str, ...] = field(default=(), compare=False)
 
     def options(self) -> list[str]:
         """What pip and uv both take."""

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -214,7 +213,3 @@ def how_it_ended(
 
 def is_unusable(error: dict[str, Any]) -> bool:
     return error["inner"] == "RuntimeError" and str(error["message"]).startswith("pytest: ")
-
-
-def forget_kernels(folder: Path) -> None:
-    shutil.rmtree(folder / "kernels", ignore_errors=True)

@@ -60,8 +60,6 @@ class Listing:
 
     candidates: tuple[Candidate, ...]
     left_out: dict[str, tuple[str, ...]]
-    oldest: str = ""
-    """The oldest version that the index has at all."""
 
 
 @dataclass(frozen=True)
@@ -180,9 +178,7 @@ def choose(wheels: Iterable[Wheel], python: Interpreter, nightlies: bool = False
     rank = {tag: number for number, tag in reversed(list(enumerate(python.tags)))}
     best: dict[Version, tuple[int, tuple[int, str] | tuple[()], Wheel]] = {}
     refused: dict[str, set[Version]] = {}
-    every: set[Version] = set()
     for wheel in wheels:
-        every.add(wheel.version)
         reason = unfit(wheel, python, rank, nightlies)
         if reason:
             refused.setdefault(reason, set()).add(wheel.version)
@@ -197,7 +193,7 @@ def choose(wheels: Iterable[Wheel], python: Interpreter, nightlies: bool = False
         reason: tuple(map(str, sorted(v for v in versions if v not in best)))
         for reason, versions in refused.items()
     }
-    return Listing(candidates, {k: v for k, v in left.items() if v}, str(min(every)) if every else "")
+    return Listing(candidates, {k: v for k, v in left.items() if v})
 
 
 def merged_locals(wheels: dict[Version, Wheel]) -> dict[Version, Wheel]:
