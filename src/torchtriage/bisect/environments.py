@@ -89,9 +89,12 @@ class Store:
         choice: Sequence[Installer],
         limit: int = 0,
         note: Callable[[str], None] = lambda text: None,
+        reach: Callable[[], None] = lambda: None,
     ):
         self.folder, self.where, self.limit, self.note = folder, where, limit, note
         self.choice = list(choice)
+        self.reach = reach
+        """Raises Unreachable where the index does not answer: pip takes such an index for an empty one, and says nothing."""
         self.lock = threading.Lock()
         self.used: set[str] = set()
         self.processes: set[subprocess.Popen[str]] = set()
@@ -199,6 +202,7 @@ class Store:
             raise Unreachable(f"{installer.name}: {reason(said)}")
         if process.returncode < 0:
             raise Stopped(f"{installer.name} was killed by signal {-process.returncode}")
+        self.reach()
         raise CannotInstall(f"{installer.name}: {reason(said)}")
 
     # --- keeping --------------------------------------------------------------------------------

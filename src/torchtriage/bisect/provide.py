@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -77,7 +78,12 @@ class Provider:
         self.installs: dict[str, Environment] = {}
         self.asked: dict[str, Wanted] = {}
         self.store = Store(
-            store_folder(settings.store), self.sources, self._installers(), settings.store_limit, note
+            store_folder(settings.store),
+            self.sources,
+            self._installers(),
+            settings.store_limit,
+            note,
+            self._reach,
         )
         self.versions = self._versions()
 
@@ -160,6 +166,12 @@ class Provider:
                         found += read_folder(Path(link), package)
             self.wheels[package] = found
         return self.wheels[package]
+
+    def _reach(self) -> None:
+        """Raises Unreachable where the index does not answer."""
+        if not self.sources.folder:
+            with contextlib.suppress(BadInput):
+                read_index(self.sources.index, self.settings.package)
 
     def _with_hint(self, said: str, first: str, last: str) -> str:
         s = self.settings

@@ -88,6 +88,15 @@ def test_what_an_installer_says_decides_what_it_means(
     assert list((tmp_path / "store").glob("*/")) == []
 
 
+def test_what_looks_like_a_missing_version_is_an_index_that_does_not_answer(tmp_path: Path) -> None:
+    def gone() -> None:
+        raise Unreachable("the index cannot be reached")
+
+    missing = Scripted("pip", "echo 'ERROR: No matching distribution found' >&2; exit 1")
+    with pytest.raises(Unreachable, match="the index cannot be reached"):
+        Store(tmp_path / "store", Sources(), (missing,), reach=gone).get(WANTED)
+
+
 def test_pip_goes_on_where_uv_cannot_reach_the_index_and_from_then_on(tmp_path: Path) -> None:
     tried = tmp_path / "tried"
     store = open_store(
