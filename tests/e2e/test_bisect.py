@@ -454,3 +454,36 @@ def test_commits_of_a_checkout_are_bisected_with_a_build(work: Path, bisect: Com
         [*git, "rev-parse", "--abbrev-ref", "HEAD"], capture_output=True, text=True, check=True
     )
     assert here.stdout.strip() in ("main", "master")
+
+
+def test_from_versions_the_search_goes_on_among_the_commits_between_them(
+    wheels: Path, program: Path, work: Path, tmp_path: Path, bisect: Command
+) -> None:
+    """Two versions are bisected, then the six commits from the one to the other, each built into an own interpreter."""
+    repository = work / "repository"
+    git = ["git", "-C", str(repository), "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    subprocess.run(["git", "init", "-q", str(repository)], check=True)
+    commits = []
+    for number in range(6):
+        (repository / "torch.py").write_text(
+            f"number = {number}\ndef work(x):\n    if number >= 4: raise RuntimeError('boom in pass 17 at 0x7f00: 2.1.0')\n"
+        )
+        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "commit", "-qm", f"number {number}"], check=True)
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        commits.append(head.stdout.strip())
+    Fake("2.0.0", sha=commits[0]).build(wheels)
+    Fake("2.1.0", sha=commits[5], bad=True).build(wheels)
+    python = tmp_path / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(python)], check=True)
+    (site,) = python.glob("lib/*/site-packages")
+    done = bisect(
+        "--good", "2.0.0", "--bad", "2.1.0", "--folder", str(wheels), "--flips", "0", "--python", f"{python}/bin/python",
+        "--checkout", str(repository), "--build", f"cp torch.py {site}", "--json", "-", "prog.py",
+    )  # fmt: skip
+    assert done.status == 0, done.err
+    found = found_in(done)
+    assert (found["good"]["version"], found["bad"]["version"]) == ("2.0.0", "2.1.0")
+    assert found["commits"] == f"{commits[3]}..{commits[4]}"
+    (log,) = (work / "runs").glob("*/git-bisect.log")
+    assert f"git bisect bad {commits[4]}" in log.read_text()

@@ -50,9 +50,12 @@ class Fake:
     careful: bool = False
     """Default of a config value that prevents the failure."""
 
+    sha: str = ""
+    """Its commit; made up where there is none."""
+
     @property
     def commit(self) -> str:
-        return hashlib.sha1(self.version.encode()).hexdigest()
+        return self.sha or hashlib.sha1(self.version.encode()).hexdigest()
 
     def build(self, folder: Path) -> Path:
         if self.broken:
