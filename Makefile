@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 WORKERS ?= 2
 
 .NOTPARALLEL:
-.PHONY: venv test lint unit e2e demo bench rerun-acceptance reduce-acceptance
+.PHONY: venv test lint unit e2e demo bench rerun-acceptance reduce-acceptance bisect-acceptance
 
 venv: $(STAMP)
 
@@ -44,6 +44,10 @@ reduce-acceptance: venv
 # Fork mode and rerun mode give the same verdict on every known case. Takes about half an hour.
 rerun-acceptance: venv
 	RERUN_CASES=all $(BIN)/python -m pytest -m cases -k anew -n $(WORKERS)
+
+# Bisects real releases of torch with real installations: about 7 GB in the store of environments, half an hour.
+bisect-acceptance: venv
+	BISECT_ACCEPTANCE=1 $(BIN)/python -m pytest tests/acceptance/test_bisect_releases.py
 
 bench: venv
 	$(BIN)/python benchmarks/run.py

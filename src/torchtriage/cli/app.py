@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from torchtriage import __version__
+from torchtriage.cli import bisect as bisect_commands
 from torchtriage.cli import trace as trace_commands
 
 app = typer.Typer(
@@ -171,3 +172,13 @@ def reduce(
 
 app.command()(trace_commands.trace)
 app.command()(trace_commands.diff)
+app.command(
+    context_settings={
+        "allow_extra_args": True,
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+    },
+    epilog="Exit status: 0 found, 2 bad input or an end that is not as said, 3 no single answer or stopped (the same command "
+    "goes on), 130 interrupted.",
+)(bisect_commands.bisect)
+app.command()(bisect_commands.environments)

@@ -1,0 +1,79 @@
+"""What goes into every environment beside the bisected package: requirement files, further packages, what is held."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from torchtriage.bisect.companions import FREED, MATCHED
+from torchtriage.bisect.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The rest of an environment."""
+
+    fixed: tuple[str, ...] = ()
+    """Requirements as they are."""
+    matched: tuple[str, ...] = ()
+    """Names whose version follows torch's."""
+    files: tuple[str, ...] = ()
+    """Files with what could not be taken apart (URLs, options), for the installer."""
+
+
+def beside(
+    package: str, further: tuple[str, ...], files: tuple[str, ...], hold: tuple[str, ...], folder: Path
+) -> Beside:
+    """Leave out the bisected package, and set free what has to follow torch. Writes what is left of a file to `folder`."""
+    fixed: list[str] = []
+    matched: list[str] = []
+    rest: list[str] = []
+    own = canonicalize_name(package)
+    lines = [*further, *hold]
+    for file in files:
+        lines += read_lines(Path(file))
+    for line in lines:
+        name = name_of(line)
+        if name is None:
+            rest.append(line)
+        elif name == own:
+            continue
+        elif own == "torch" and name in FREED:
+            matched += [name] if name in MATCHED and name not in matched else []
+        elif line not in fixed:
+            fixed.append(line)
+    if not rest:
+        return Beside(tuple(fixed), tuple(matched))
+    kept = folder / "requirements-rest.txt"
+    kept.write_text("\n".join(rest) + "\n")
+    return Beside(tuple(fixed), tuple(matched), (str(kept),))
+
+
+def read_lines(file: Path) -> list[str]:
+    """The requirements of a file, with those that it includes. Raises BadInput."""
+    try:
+        text = file.read_text()
+    except OSError as error:
+        raise BadInput(f"cannot read {file}: {error.strerror}") from error
+    found: list[str] = []
+    for line in text.replace("\\\n", " ").splitlines():
+        plain = re.sub(r"(?:^|\s)#.*$", "", line).strip()
+        included = re.match(r"(?:-r|--requirement)[ =](.+)", plain)
+        if included:
+            found += read_lines(file.parent / included.group(1).strip())
+        elif plain:
+            found.append(plain)
+    return found
+
+
+def name_of(line: str) -> str | None:
+    """The package that a line asks for; None for options, URLs and paths."""
+    try:
+        requirement = Requirement(re.sub(r"\s--hash=\S+", "", line))
+    except InvalidRequirement:
+        return None
+    return None if requirement.url else canonicalize_name(requirement.name)
