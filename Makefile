@@ -39,7 +39,7 @@ demo: venv
 
 # Every known program is reduced to a script that fails by itself. Takes about half an hour.
 reduce-acceptance: venv
-	REDUCE_CASES=all $(BIN)/python -m pytest tests/acceptance/test_reduce.py
+	REDUCE_CASES=all $(BIN)/python -m pytest tests/acceptance/test_known_reduced.py
 
 # Fork mode and rerun mode give the same verdict on every known case. Takes about half an hour.
 rerun-acceptance: venv

@@ -7,10 +7,11 @@ import pytest
 
 from torchtriage.lab.scripts import ScriptEnd, ScriptRequest
 from torchtriage.reduce import conditions, files, finish, graphs, harness, rank, redact
+from torchtriage.reduce import tester as testers
 from torchtriage.reduce import tree as trees
 from torchtriage.reduce.engine import Search
 from torchtriage.reduce.signature import Failure
-from torchtriage.reduce.tester import Conditions, Tester, draws
+from torchtriage.reduce.tester import Conditions, draws
 
 ONE_CALL = "import torch\n\n@torch.compile\ndef f(x):\n    return x.sin()\n\ndef run():\n    return f(torch.ones(3))\n"
 
@@ -211,8 +212,8 @@ class FakeLab:
         return ScriptEnd(signal="SIGFPE" if fails else "")
 
 
-def asking(word: str) -> Tester:
-    return Tester(FakeLab(word), Failure("killed", signal="SIGFPE"), Conditions(backend="aot_eager"))
+def asking(word: str) -> testers.Tester:
+    return testers.Tester(FakeLab(word), Failure("killed", signal="SIGFPE"), Conditions(backend="aot_eager"))
 
 
 def test_each_condition_is_taken_away_in_a_trial() -> None:
