@@ -11,7 +11,7 @@ from torchtriage.model.diagnosis import LAYERS, Diagnosis
 from torchtriage.model.variant import DEBUG_BACKENDS
 from torchtriage.reduce import harness
 from torchtriage.reduce.signature import Failure, normalised, of_exception
-from torchtriage.reduce.tester import Conditions, Runs, Tester
+from torchtriage.reduce.tester import EAGER_RANDOM, Conditions, Runs, Tester
 
 SLOW_SHARE = 0.5
 """A reduced script must still take this share of the compile time of the program."""
@@ -70,12 +70,13 @@ def conditions_of(diagnosis: Diagnosis, threads: int, seconds: float) -> Conditi
     words = set(diagnosis.symptoms)
     switches: tuple[tuple[str, Any], ...] = ()
     if diagnosis.kind == "bug" and "rng" in diagnosis.needs:
-        switches = (("torch._inductor.config.fallback_random", True),)
+        switches = ((EAGER_RANDOM, True),)
     return Conditions(
         backend=backend,
         lower=lower_of(diagnosis, backend),
         threads=threads if "threads" in diagnosis.needs else 1,
         switches=switches,
+        eager_random=diagnosis.kind != "by-design",
         caches="caches" in diagnosis.needs,
         fresh_store="timeout" in words,
         seconds=seconds,

@@ -34,7 +34,7 @@ DETAILS = (
     Row("one-line functions", inline.one_liners, together=False),
     Row("lists", inline.lists, together=False),
     Row("classes", inline.classes, together=False),
-    Row("split assignments", statements.split, together=False, smaller=trees.needs_less),
+    Row("split assignments", statements.split, together=False),
     Row("expressions", expressions.simplify, together=False),
     Row("variables", inline.variables, together=False),
     Row("equal assignments", statements.join, together=False),

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from torchtriage.lab.scripts import ScriptEnd, ScriptRequest
 from torchtriage.reduce.signature import Failure, fine_in_eager, shows
 
+EAGER_RANDOM = "torch._inductor.config.fallback_random"
 AGAIN = 3
 """How often a script with random numbers that nothing seeds has to fail."""
 
@@ -38,6 +39,8 @@ class Conditions:
     """A backend with which the failure must not show: the layer below."""
     threads: int = 1
     switches: tuple[tuple[str, Any], ...] = ()
+    eager_random: bool = False
+    """Compiled code draws the random numbers of eager mode: that it draws others is no failure."""
     before_build: bool = False
     caches: bool = False
     fresh_store: bool = False
@@ -45,8 +48,10 @@ class Conditions:
     seconds: float = 60.0
 
     def request(self, text: str, **more: Any) -> ScriptRequest:
+        quiet = ((EAGER_RANDOM, True),) if self.eager_random else ()
+        switches = tuple(dict((*self.switches, *quiet)).items())
         return ScriptRequest(
-            text, backend=self.backend, threads=self.threads, switches=self.switches, before_build=self.before_build,
+            text, backend=self.backend, threads=self.threads, switches=switches, before_build=self.before_build,
             caches=self.caches, fresh_store=self.fresh_store, aspects=self.aspects, seconds=self.seconds,
         ).with_(**more)  # fmt: skip
 

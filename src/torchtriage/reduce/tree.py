@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 
@@ -17,7 +18,9 @@ def text_of(tree: ast.AST) -> str:
     """The tree as a script. Raises ValueError where it is not valid Python."""
     try:
         text = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
-        compile(text, "repro.py", "exec", dont_inherit=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # candidates may look odd
+            compile(text, "repro.py", "exec", dont_inherit=True)
     except (SyntaxError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
     return text

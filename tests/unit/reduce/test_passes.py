@@ -194,6 +194,14 @@ def test_a_list_of_one_becomes_its_element() -> None:
     assert any("    kept = f(1)\n    return kept\n" in made for made in changed(inline.lists, text))
 
 
+def test_no_random_numbers_are_put_into_compiled_code() -> None:
+    text = "import torch\ndef f(x):\n    return x.sin()\ndef run():\n    y = torch.ones(2)\n    z = f(y * 2)\n    return z\n"
+    note = {"kind": "tensor", "shape": [2], "stride": [1], "dtype": "torch.float32", "contiguous": True,
+            "requires_grad": False, "leaf": True}  # fmt: skip
+    made = changed(tensors.values({"x.sin()": note, "y * 2": note}), text)
+    assert any("f(torch.randn(2))" in t for t in made) and not any("return torch.randn" in t for t in made)
+
+
 def test_annotations_and_docstrings_go() -> None:
     made = "".join(
         changed(decorations.drop, "def f(a: int) -> int:\n    'doc'\n    b: int = a\n    return b\nf(1)\n")
