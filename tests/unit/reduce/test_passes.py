@@ -132,6 +132,12 @@ def test_expressions_become_their_parts() -> None:
     assert {t.splitlines()[-1] for t in found} == {"x = a + b", "x = torch.sin(a)", "x = torch.sin(b)"}
 
 
+def test_a_choice_from_a_table_becomes_what_is_chosen() -> None:
+    found = changed(expressions.simplify, "f = g = len\nx = {'a': f, 'b': g}['a']([])\ny = (f, g)[0]\n")
+    assert "f = g = len\nx = f([])\ny = (f, g)[0]\n" in found
+    assert "f = g = len\nx = {'a': f, 'b': g}['a']([])\ny = f\n" in found
+
+
 def test_numbers_that_are_the_same_shrink_together() -> None:
     found = changed(literals.shared, "a = (16, 4)\nb = 16\n")
     assert "a = (2, 4)\nb = 2\n" in found and "a = (8, 4)\nb = 8\n" in found

@@ -62,6 +62,10 @@ def parts(node: ast.expr) -> list[ast.expr]:
             return [left, *others, ast.Constant(True)]
         case ast.IfExp(body=body, orelse=orelse):
             return [body, orelse]
+        case ast.Subscript(value=ast.Dict(values=values)):
+            return list(values)
+        case ast.Subscript(value=ast.List(elts=values) | ast.Tuple(elts=values)):
+            return list(values)
         case ast.Subscript(value=value) | ast.Attribute(value=value) | ast.NamedExpr(value=value):
             return [value]
         case ast.JoinedStr():
