@@ -19,7 +19,8 @@ def drop(tree: ast.Module) -> list[Change]:
                 found += [functools.partial(take_out, args, a) for a in args]
                 found += [functools.partial(take_out, keywords, k) for k in keywords]
             case ast.List(elts=elements, ctx=ast.Load()) | ast.Tuple(elts=elements, ctx=ast.Load()):
-                found += [functools.partial(take_out, elements, e) for e in elements]
+                if len(elements) > 1:  # an empty tensor is a special one
+                    found += [functools.partial(take_out, elements, e) for e in elements]
             case ast.Dict(keys=keys, values=values):
                 found += [functools.partial(take_pair, keys, values, v) for v in values]
             case ast.arguments():
