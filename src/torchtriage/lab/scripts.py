@@ -28,7 +28,7 @@ class ScriptRequest:
     backend: str = ""
     threads: int = 1
     switches: tuple[tuple[str, Any], ...] = ()
-    before_build: bool = False
+    before: str = ""
     caches: bool = False
     fresh_store: bool = False
     covered: bool = False
@@ -116,7 +116,7 @@ class ScriptLab:
         job = {
             "file": str(script), "folder": str(workdir), "mode": request.mode, "argv": self.argv, "path": self.path,
             "backend": request.backend, "threads": request.threads, "switches": dict(request.switches),
-            "before_build": request.before_build, "caches": request.caches, "covered": request.covered,
+            "before": request.before, "caches": request.caches, "covered": request.covered,
             "aspects": request.aspects, "store": str(folder / "store") if request.fresh_store else "",
         }  # fmt: skip
         job_file.write_text(json.dumps(job))

@@ -281,6 +281,19 @@ def build_no_kernels(past: type[BaseException]) -> None:
         AsyncCompile.cpp_pybinding = AsyncCompile.cpp = build  # type: ignore[method-assign]
 
 
+def generate_no_code(past: type[BaseException]) -> None:
+    """Inductor raises `past` once it has lowered a graph, before it generates code. Tried on 2.13."""
+
+    def stop(*args: Any, **kwargs: Any) -> None:
+        raise past
+
+    with contextlib.suppress(ImportError, AttributeError):
+        from torch._inductor.graph import GraphLowering
+
+        for name in ("codegen", "codegen_with_cpp_wrapper", "compile_to_module"):
+            setattr(GraphLowering, name, stop)
+
+
 def rehearse() -> None:
     """Compile something small at every layer, so that a fork of this process need not do what only the first time needs.
 

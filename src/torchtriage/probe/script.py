@@ -55,8 +55,10 @@ class ScriptJob:
     """Compile with this backend, whatever the script says."""
     threads: int = 1
     switches: dict[str, Any] = field(default_factory=dict)
-    before_build: bool = False
-    """End the script when it calls a kernel: the failure comes before any is built."""
+    before: str = ""
+    """Where the script has come too far: `build`, when it calls a kernel (none is built); `codegen`, once Inductor has
+    lowered a graph. Empty: nowhere.
+    """
     caches: bool = False
     store: str = ""
     covered: bool = False
@@ -107,7 +109,9 @@ def prepare(job: ScriptJob) -> None:
         switches.turn_caches_on(os.path.join(job.folder, "cache"))
     for name, value in job.switches.items():
         switches.set_switch(name, value)
-    if job.before_build:
+    if job.before == "codegen":
+        compat.generate_no_code(PastStage)
+    elif job.before == "build":
         compat.build_no_kernels(PastStage)
     compat.clear_counters()
     fence.put_up(job.folder, store)

@@ -193,7 +193,7 @@ def of_graph(
     given: Conditions,
 ) -> Start | None:
     """A script of one captured graph that fails in the same way, where there is one."""
-    captured = lab.run(given.request(text, mode="graphs", before_build=False))
+    captured = lab.run(given.request(text, mode="graphs", before=""))
     kind = prepare.kind_of(diagnosis)
     backward = "grad" in diagnosis.symptoms or "backward" in diagnosis.needs
     read = files.reader(program.folders)

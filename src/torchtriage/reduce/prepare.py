@@ -178,8 +178,11 @@ def early_end(lab: Runs, text: str, failure: Failure, conditions: Conditions) ->
     """Where the failure comes before any kernel is built, candidates that come so far are ended there."""
     if any(late in frame for frame in failure.frames for late in LATE):
         return conditions
-    early = dataclasses.replace(conditions, before_build=True)
-    return early if Tester(lab, failure, dataclasses.replace(early, lower=""))(text) else conditions
+    for before in ("codegen", "build"):
+        early = dataclasses.replace(conditions, before=before)
+        if Tester(lab, failure, dataclasses.replace(early, lower=""))(text):
+            return early
+    return conditions
 
 
 def told(end: ScriptEnd) -> str:
@@ -216,7 +219,7 @@ def start_of_difference(lab: Runs, text: str, diagnosis: Diagnosis, conditions: 
 
 def with_kept(lab: Runs, text: str, conditions: Conditions) -> list[str]:
     """The script with the results of its compiled calls kept, and as it is."""
-    request: ScriptRequest = conditions.request(text, mode="sites", backend="", before_build=False)
+    request: ScriptRequest = conditions.request(text, mode="sites", backend="", before="")
     sites = [s for s in lab.run(request).sites if s["line"]]
     if not sites:
         return [text]

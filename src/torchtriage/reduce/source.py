@@ -91,7 +91,7 @@ def cut_inputs(search: Search, tester: Tester) -> None:
 def take_notes(search: Search, tester: Tester) -> dict[str, dict[str, object]]:
     """What the expressions of the best script are in eager mode, by their text."""
     text, names = notes.instrument(search.best)
-    end = tester.lab.run(tester.conditions.request(text, mode="notes", before_build=False))
+    end = tester.lab.run(tester.conditions.request(text, mode="notes", before=""))
     found: dict[str, dict[str, object]] = {}
     for number, note in end.notes.items():
         found.setdefault(names[int(number)], note)

@@ -41,7 +41,7 @@ class Conditions:
     switches: tuple[tuple[str, Any], ...] = ()
     eager_random: bool = False
     """Compiled code draws the random numbers of eager mode: that it draws others is no failure."""
-    before_build: bool = False
+    before: str = ""
     caches: bool = False
     fresh_store: bool = False
     aspects: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Conditions:
         quiet = ((EAGER_RANDOM, True),) if self.eager_random else ()
         switches = tuple(dict((*self.switches, *quiet)).items())
         return ScriptRequest(
-            text, backend=self.backend, threads=self.threads, switches=switches, before_build=self.before_build,
+            text, backend=self.backend, threads=self.threads, switches=switches, before=self.before,
             caches=self.caches, fresh_store=self.fresh_store, aspects=self.aspects, seconds=self.seconds,
         ).with_(**more)  # fmt: skip
 
@@ -108,12 +108,12 @@ class Tester:
         return fine_in_eager(self.failure, self.lab.run(self.eager(text)))
 
     def eager(self, text: str) -> ScriptRequest:
-        return self.conditions.request(text, mode="eager", before_build=False, fresh_store=False)
+        return self.conditions.request(text, mode="eager", before="", fresh_store=False)
 
     def passes_below(self, text: str) -> bool:
         """The failure belongs to its layer: one layer below it is not there."""
         if not self.conditions.lower:
             return True
         mode = "compare" if self.failure.kind == "differs" else "compiled"
-        request = self.conditions.request(text, mode=mode, backend=self.conditions.lower, before_build=False)
+        request = self.conditions.request(text, mode=mode, backend=self.conditions.lower, before="")
         return not shows(self.failure, self.lab.run(request))
