@@ -124,7 +124,7 @@ def test_a_failure_that_comes_and_goes_says_how_often(work: Path, environment: d
     (folder,) = (work / "runs").glob("*-reduce")
     found = json.loads((folder / "reduction.json").read_text())
     assert "of 12 runs" in found["rate"] or found["proven"], found
-    assert "sin" in found["script"]
+    assert "atan" in found["script"]
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
@@ -177,7 +177,7 @@ def test_reduced_scripts_change_no_files_of_the_users(work: Path, environment: d
         "shutil.rmtree(os.path.join(root, 'cache'))\n"
         "f(torch.ones(3))\n"
     )
-    reduced(work, environment, "--no-bundle", "--time-limit", "20", str(program))
+    reduced(work, environment, "--no-bundle", "--time-limit", "60", str(program))
     assert (precious / "a.txt").read_text() == "a"
 
 

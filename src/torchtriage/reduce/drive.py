@@ -214,7 +214,7 @@ def graph_start(
     lab: Lab, script: str, first: Start | None, diagnosis: Diagnosis, given: Conditions
 ) -> Start | None:
     try:
-        start = prepare.start(lab, script, diagnosis, given)
+        start = prepare.start(lab, script, diagnosis, given, tries=1)
     except CannotReduce:
         return None
     if first is None:

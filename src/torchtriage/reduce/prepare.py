@@ -13,6 +13,8 @@ from torchtriage.reduce import harness
 from torchtriage.reduce.signature import Failure, normalised, of_exception
 from torchtriage.reduce.tester import EAGER_RANDOM, Conditions, Runs, Tester
 
+TRIES = 3
+"""How often each form of a program is run until it shows a failure that may come and go."""
 SLOW_SHARE = 0.5
 """A reduced script must still take this share of the compile time of the program."""
 LATE = ("async_compile", "codecache", "cpp_builder", "triton_heuristics", "output_code", "runtime/")
@@ -93,13 +95,13 @@ def lower_of(diagnosis: Diagnosis, backend: str) -> str:
     return below if cell is not None and cell.word == "same" else ""
 
 
-def start(lab: Runs, text: str, diagnosis: Diagnosis, conditions: Conditions) -> Start:
+def start(lab: Runs, text: str, diagnosis: Diagnosis, conditions: Conditions, tries: int = TRIES) -> Start:
     """The script that the search begins with, seen to fail. Raises CannotReduce where none is found."""
     kind = kind_of(diagnosis)
     texts = dict.fromkeys((harness.inlined(harness.flat(text)), harness.flat(text), text))
     problem = ""
     for dynamic in ("", *other_dynamics(diagnosis)):
-        for script in texts:
+        for script in [text for text in texts for _ in range(tries)]:
             changed = harness.compiled_with(script, dynamic=eval_setting(dynamic)) if dynamic else script
             try:
                 found = start_of(lab, kind, changed, diagnosis, conditions)

@@ -1,6 +1,7 @@
 """Plants faults in Inductor's lowerings when imported: each of them in one operator. PLANTED=0 turns them off."""
 
 import os
+import random
 
 import torch
 from torch._inductor import lowering
@@ -26,6 +27,14 @@ def install() -> None:
             raise AssertionError("log of one element")
         return log(x, **kwargs)
 
+    atan, chance = table[aten.atan.default], random.SystemRandom()
+
+    def sometimes(x, **kwargs):
+        if chance.random() < 0.7:
+            raise ValueError("no loader for atan, sometimes")
+        return atan(x, **kwargs)
+
+    table[aten.atan.default] = sometimes
     table[aten.sin.default] = raises(ValueError("no loader for sin"))
     table[aten.cos.default] = raises(AssertionError("cos has no layout"))
     table[aten.exp.default] = wrong

@@ -1,6 +1,4 @@
-"""Fails in about half of its runs."""
-
-import random
+"""Fails in about seven of ten runs: the fault in the compiler is a matter of chance."""
 
 import planted  # noqa: F401
 import torch
@@ -8,13 +6,11 @@ import torch
 
 @torch.compile
 def step(x):
-    if random.random() < 0.5:
-        return torch.sin(x)
-    return torch.relu(x)
+    y = torch.relu(x) + 1
+    return torch.atan(y)
 
 
 def main():
-    random.seed()
     data = [torch.ones(3) for _ in range(2)]
     print(step(data[0]).sum())
 
