@@ -82,13 +82,7 @@ def run(
     """Diagnose a target and write its report. Raises UsageError for what cannot be diagnosed at all."""
     begin = time.monotonic()
     folder = run_folder(target, settings)
-    try:
-        journal = Journal(folder / "journal.sqlite")
-        journal.count("trial")
-    except sqlite3.DatabaseError as error:
-        raise UsageError(
-            f"the journal of the unfinished run is damaged ({error}): begin anew with --fresh"
-        ) from error
+    journal = open_journal(folder)
     try:
         chosen = options(settings)
         if live is not None:
@@ -136,6 +130,18 @@ def diagnose(target: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Diagno
     except live.CannotFork as error:
         raise UsageError(str(error)) from error
     return run(described, Settings(fresh=True), command=f"torchtriage.diagnose({name}, ...)", live=launch)
+
+
+def open_journal(folder: Path) -> Journal:
+    """The journal of a run folder. Raises UsageError for one that cannot be read."""
+    try:
+        journal = Journal(folder / "journal.sqlite")
+        journal.count("trial")
+        return journal
+    except sqlite3.DatabaseError as error:
+        raise UsageError(
+            f"the journal of the unfinished run is damaged ({error}): begin anew with --fresh"
+        ) from error
 
 
 def survey_of(lab: LocalLab, note: Callable[[str], None]) -> Survey:
@@ -303,8 +309,8 @@ def target_text(target: Mapping[str, Any]) -> str:
     return " ".join((shown, *target.get("args", ())))
 
 
-def run_folder(target: Mapping[str, Any], settings: Settings) -> Path:
-    """The folder of this run: that of an unfinished run of the same program, else a new one."""
+def run_folder(target: Mapping[str, Any], settings: Settings, suffix: str = "") -> Path:
+    """The folder of this run: that of an unfinished run of the same program, else a new one. `suffix`: of its name."""
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(str(target["name"])).stem)[:40] or "run"
     mark = hashlib.sha256(json.dumps([identity(target), dataclasses.asdict(settings)], default=str).encode())
     parent = Path(settings.runs).absolute()  # the program may change its working folder
@@ -312,7 +318,7 @@ def run_folder(target: Mapping[str, Any], settings: Settings) -> Path:
         parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot make the run folder {settings.runs}: {error.strerror}") from error
-    folder = parent / f"{stem}-{mark.hexdigest()[:10]}"
+    folder = parent / f"{stem}-{mark.hexdigest()[:10]}{suffix}"
     if folder.exists() and ((folder / "finished").exists() or settings.fresh):
         shutil.rmtree(folder)
     folder.mkdir(exist_ok=True)

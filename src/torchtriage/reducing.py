@@ -6,18 +6,16 @@ import dataclasses
 import importlib.util
 import json
 import os
-import shutil
-import sqlite3
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torchtriage import __version__, api
+from torchtriage import api
 from torchtriage.api import Settings, UsageError
+from torchtriage.lab.bundle import NAME as BUNDLE
 from torchtriage.lab.bundle import make_bundle
-from torchtriage.lab.journal import Journal
 from torchtriage.lab.local import Progress
 from torchtriage.lab.scripts import ScriptLab
 from torchtriage.model.diagnosis import Diagnosis
@@ -59,8 +57,10 @@ def reduce(
     if diagnosis is None:
         verdict = dataclasses.replace(settings, verdict_only=True)
         diagnosis = api.run(target, verdict, progress, note, command)
-    folder = reduction_folder(target, settings, more)
-    journal = open_journal(folder)
+    folder = api.run_folder(
+        {**target, "redact": more.redact}, dataclasses.replace(settings, verdict_only=True), "-reduce"
+    )
+    journal = api.open_journal(folder)
     chosen = api.options(settings)
     lab = ScriptLab(
         folder / "scripts", chosen.store, chosen.python, path=program.folders, bytes=chosen.trial_bytes,
@@ -75,7 +75,7 @@ def reduce(
     )
     try:
         found = drive.reduce(lab, program, diagnosis, wishes, journal, folder, note, best)
-        bundle = "bundle.zip" if more.bundle and found.proven else ""
+        bundle = BUNDLE if more.bundle and found.proven else ""
         found = dataclasses.replace(found, folder=api.shown_path(folder), command=command, bundle=bundle)
         deliver(found, lab, folder, more, note)
         if not found.stopped:
@@ -99,32 +99,6 @@ def deliver(
     if found.bundle:
         note("collecting logs for the bundle")
         make_bundle(lab, folder, found.script, issue, found.command)
-
-
-def open_journal(folder: Path) -> Journal:
-    try:
-        journal = Journal(folder / "journal.sqlite")
-        journal.count("script")
-        return journal
-    except sqlite3.DatabaseError as error:
-        raise UsageError(
-            f"the journal of the unfinished run is damaged ({error}): begin anew with --fresh"
-        ) from error
-
-
-def reduction_folder(target: Mapping[str, Any], settings: Settings, more: ReduceSettings) -> Path:
-    """The folder of this reduction: that of an unfinished one of the same program, else a new one."""
-    folder = api.run_folder(
-        {**target, "redact": more.redact}, dataclasses.replace(settings, verdict_only=True)
-    )
-    renamed = folder.with_name(folder.name + "-reduce")
-    if renamed.exists() and ((renamed / "finished").exists() or settings.fresh):
-        shutil.rmtree(renamed)
-    if renamed.exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        return renamed
-    folder.rename(renamed)
-    return renamed
 
 
 def program_of(target: Mapping[str, Any]) -> Program:
@@ -181,6 +155,3 @@ def with_arguments(text: str, argv: list[str]) -> str:
     )
     lines.insert(position, f"import sys\nsys.argv = {argv!r}\n")
     return "".join(lines)
-
-
-__all__ = ["ReduceSettings", "__version__", "reduce"]

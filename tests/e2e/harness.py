@@ -6,6 +6,8 @@ import contextlib
 import dataclasses
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +19,19 @@ from torchtriage.lab.local import LocalLab, Options
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 SOURCE = Path(__file__).resolve().parent.parent.parent / "src"
+
+
+def heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def start_command(command: str, work: Path, environment: dict[str, str], *args: str) -> subprocess.Popen[str]:
+    """The command with SIGINT as a terminal gives it: a shell ignores it in what it starts in the background."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "torchtriage.cli.main", command, *args],
+        cwd=work, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=heed_interrupts,
+    )  # fmt: skip
 
 
 def line_of(file: str, text: str) -> int:

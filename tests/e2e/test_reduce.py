@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import PROGRAMS, left_after
+from harness import PROGRAMS, left_after, start_command
 
 from torchtriage.reduce.tree import lines_of
 
@@ -24,16 +25,7 @@ SHORT = ("--no-bundle", "--time-limit", "40")
 """Enough for what these tests look at; how short a script becomes in the end is for the known cases."""
 
 
-def heed_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def start(work: Path, environment: dict[str, str], *args: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "torchtriage.cli.main", "reduce", *args],
-        cwd=work, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=heed_interrupts,
-    )  # fmt: skip
+start = functools.partial(start_command, "reduce")
 
 
 def reduced(work: Path, environment: dict[str, str], *args: str) -> tuple[int, dict[str, Any], Path]:

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import PROGRAMS, left_after, processes_with
+from harness import PROGRAMS, left_after, processes_with, start_command
 
 pytestmark = pytest.mark.e2e
 
 
-def heed_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def start(work: Path, environment: dict[str, str], *args: str) -> subprocess.Popen[str]:
-    """The command with SIGINT as a terminal gives it: a shell ignores it in what it starts in the background."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "torchtriage.cli.main", "diagnose", *args],
-        cwd=work, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=heed_interrupts,
-    )  # fmt: skip
+start = functools.partial(start_command, "diagnose")
 
 
 def trials(runs: Path) -> dict[str, tuple[str, float]]:

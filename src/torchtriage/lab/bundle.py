@@ -11,7 +11,6 @@ import zipfile
 from pathlib import Path
 
 from torchtriage.lab.scripts import ScriptLab
-from torchtriage.lab.stage import DROPPED
 
 LOGS = ("guards", "dynamic", "perf_hints", "output_code")
 LIMIT = 20 << 20
@@ -47,9 +46,7 @@ def make_bundle(lab: ScriptLab, folder: Path, script: str, issue: str, command: 
 
 def run(lab: ScriptLab, work: Path, more: dict[str, str], output: str) -> None:
     """Run the script as a user does, and keep what it prints."""
-    env = {k: v for k, v in os.environ.items() if k not in DROPPED} | more
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, (*lab.path, env.get("PYTHONPATH", ""))))
-    env["TORCHINDUCTOR_CACHE_DIR"] = str(lab.folder / f"bundle-cache-{output}")
+    env = lab.plain_environment(f"bundle-cache-{output}") | more
     with open(work / output, "wb") as out:
         try:
             subprocess.run(

@@ -67,7 +67,6 @@ class ScriptLab:
         folder: Path,
         store: Path,
         python: str,
-        argv: tuple[str, ...] = (),
         path: tuple[str, ...] = (),
         bytes: int = 8 << 30,
         workdir: str = "",
@@ -79,7 +78,7 @@ class ScriptLab:
         """
         self.imports = imports
         self.folder, self.store, self.python, self.bytes = folder, store, python, bytes
-        self.argv, self.path, self.workdir = argv, path, workdir
+        self.path, self.workdir = path, workdir
         self.folder.mkdir(parents=True, exist_ok=True)
         self.env = environment(store)
         self.waiting = Waiting()
@@ -114,7 +113,7 @@ class ScriptLab:
         for source in dict.fromkeys(filter(None, (self.workdir, *self.path))):
             link_files(Path(source), workdir)
         job = {
-            "file": str(script), "folder": str(workdir), "mode": request.mode, "argv": self.argv, "path": self.path,
+            "file": str(script), "folder": str(workdir), "mode": request.mode, "path": self.path,
             "backend": request.backend, "threads": request.threads, "switches": dict(request.switches),
             "before": request.before, "caches": request.caches, "covered": request.covered,
             "aspects": request.aspects, "store": str(folder / "store") if request.fresh_store else "",
@@ -151,13 +150,11 @@ class ScriptLab:
 
     def plain(self, script: Path, seconds: float, compiled: bool = True) -> tuple[int, str]:
         """Run a script by plain `python` in a fresh process. Exit status (124: time-out) and the end of its output."""
-        env = {k: v for k, v in os.environ.items() if k not in DROPPED}
-        env["TORCHINDUCTOR_CACHE_DIR"] = str(self.folder / "plain-cache")
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, (*self.path, env.get("PYTHONPATH", ""))))
+        env = self.plain_environment("plain-cache")
         if not compiled:
             env["TORCHDYNAMO_DISABLE"] = "1"
         process = subprocess.Popen(
-            [self.python, script.name, *self.argv], cwd=script.parent, env=env, stdin=subprocess.DEVNULL,
+            [self.python, script.name], cwd=script.parent, env=env, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         try:
@@ -169,6 +166,13 @@ class ScriptLab:
             status = 124
         text = output.decode(errors="replace")[-20_000:]
         return status, text + (f"\n{signal_name(-status)}" if status < 0 else "")
+
+    def plain_environment(self, cache: str) -> dict[str, str]:
+        """The user's environment, with a folder of the lab for the compiler's caches and the program's modules in reach."""
+        env = {k: v for k, v in os.environ.items() if k not in DROPPED}
+        env["TORCHINDUCTOR_CACHE_DIR"] = str(self.folder / cache)
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (*self.path, env.get("PYTHONPATH", ""))))
+        return env
 
     def new_folder(self) -> Path:
         with self.lock:

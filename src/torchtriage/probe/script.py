@@ -47,7 +47,6 @@ class ScriptJob:
     `observe` compares the variables of `run` instead, each by itself. `notes` runs an instrumented script in eager mode,
     `sites` notes where regions are called from. `graphs` writes the graphs down that are captured.
     """
-    argv: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
     """Folders of modules that the script imports."""
     name: str = "repro.py"
@@ -69,7 +68,7 @@ class ScriptJob:
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> ScriptJob:
         given = {k: v for k, v in plain.items() if k in cls.__dataclass_fields__}
-        for name in ("argv", "path", "aspects"):
+        for name in ("path", "aspects"):
             given[name] = tuple(given.get(name, ()))
         return cls(**given)
 
@@ -96,7 +95,7 @@ def run(message: dict[str, Any]) -> None:
 def prepare(job: ScriptJob) -> None:
     """Apply what is forced from outside to this process."""
     os.chdir(job.folder)
-    sys.argv = [job.name, *job.argv]
+    sys.argv = [job.name]
     sys.path[:0] = job.path
     torch.set_num_threads(job.threads)
     torch.seed()  # as in a fresh process: what needs a seed has to set it

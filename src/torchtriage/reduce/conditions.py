@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from torchtriage.model.reduction import Condition
 from torchtriage.reduce import harness
 from torchtriage.reduce import tree as trees
 from torchtriage.reduce.passes.statements import substitute
@@ -24,16 +25,6 @@ class Row:
 
     name: str
     change: Change
-
-
-@dataclass(frozen=True)
-class Needed:
-    """The answer for one condition."""
-
-    name: str
-    needed: bool
-    trial: str
-    """What was changed."""
 
 
 def without_statements(pattern: str) -> Change:
@@ -177,9 +168,9 @@ OUTSIDE: tuple[tuple[str, str, tuple[str, Any]], ...] = (
 )
 
 
-def find(text: str, tester: Tester) -> list[Needed]:
+def find(text: str, tester: Tester) -> list[Condition]:
     """Each condition that the script has, with the answer of a trial."""
-    found: list[Needed] = []
+    found: list[Condition] = []
     for row in TABLE:
         tree = ast.parse(text)
         before = trees.loaded(tree)
@@ -191,26 +182,26 @@ def find(text: str, tester: Tester) -> list[Needed]:
         except ValueError:
             continue
         if without != text:
-            found.append(Needed(row.name, not tester(without), "the script without it"))
+            found.append(Condition(row.name, not tester(without), "the script without it"))
     found += outside(text, tester)
     return found
 
 
-def outside(text: str, tester: Tester) -> list[Needed]:
+def outside(text: str, tester: Tester) -> list[Condition]:
     given = tester.conditions
-    found: list[Needed] = []
+    found: list[Condition] = []
     if given.backend in ("", "inductor"):
         name, change, switch = OUTSIDE[0]
-        found.append(Needed(name, not with_(tester, switches=(*given.switches, switch))(text), change))
+        found.append(Condition(name, not with_(tester, switches=(*given.switches, switch))(text), change))
     if ".backward(" in text:
         name, change, switch = OUTSIDE[1]
-        found.append(Needed(name, not with_(tester, switches=(*given.switches, switch))(text), change))
+        found.append(Condition(name, not with_(tester, switches=(*given.switches, switch))(text), change))
     if given.threads > 1:
         found.append(
-            Needed("several threads", not with_(tester, threads=1)(text), "torch.set_num_threads(1)")
+            Condition("several threads", not with_(tester, threads=1)(text), "torch.set_num_threads(1)")
         )
     if given.caches:
-        found.append(Needed("the compiler's caches", not with_(tester, caches=False)(text), "caches off"))
+        found.append(Condition("the compiler's caches", not with_(tester, caches=False)(text), "caches off"))
     return found
 
 
@@ -218,7 +209,3 @@ def with_(tester: Tester, **changes: Any) -> Tester:
     return Tester(
         tester.lab, tester.failure, dataclasses.replace(tester.conditions, **changes), tester.repeats
     )
-
-
-def names(needed: Sequence[Needed]) -> list[str]:
-    return [n.name for n in needed if n.needed]

@@ -19,10 +19,10 @@ from typing import Any, Protocol
 
 from torchtriage.lab.scripts import ScriptEnd, ScriptRequest
 from torchtriage.model.diagnosis import Diagnosis
-from torchtriage.model.reduction import Condition, Reduction, SearchPoint
-from torchtriage.reduce import conditions, engine, files, finish, graphs, prepare, rank, redact, source
+from torchtriage.model.reduction import Reduction, SearchPoint
+from torchtriage.reduce import conditions, files, finish, graphs, prepare, rank, redact, source
 from torchtriage.reduce import tree as trees
-from torchtriage.reduce.engine import Interrupted, Point, Search
+from torchtriage.reduce.engine import Interrupted, Search
 from torchtriage.reduce.prepare import CannotReduce, Start
 from torchtriage.reduce.signature import same_exception
 from torchtriage.reduce.tester import Conditions, Tester
@@ -73,7 +73,7 @@ class Wishes:
 
 
 Note = Callable[[str], None]
-Best = Callable[[Point, str], None]
+Best = Callable[[SearchPoint, str], None]
 
 
 def reduce(
@@ -118,7 +118,7 @@ def reduce(
         lines_before=trees.lines_of(program.text),
         lines=trees.lines_of(search.best),
         rate=rate,
-        history=tuple(SearchPoint(**vars(p)) for p in search.history),
+        history=tuple(search.history),
         tests=search.tests,
         stopped=stopped,
         redacted=wishes.redact,
@@ -149,7 +149,7 @@ def proven(
         runs=end.runs,
         fine_disabled=end.fine_disabled,
         output=end.output,
-        conditions=tuple(Condition(n.name, n.needed, n.trial) for n in needed),
+        conditions=tuple(needed),
         rank=name,
         keeps_from=keeps_from,
     )
@@ -304,7 +304,7 @@ class Writer:
     def __init__(self, start: Start, folder: Path, best: Best):
         self.start, self.folder, self.best = start, folder, best
 
-    def __call__(self, point: Point, text: str) -> None:
+    def __call__(self, point: SearchPoint, text: str) -> None:
         path = self.folder / "repro.py"
         part = path.with_suffix(".part")
         try:
@@ -321,4 +321,4 @@ class Writer:
         return next((m for m in made if "def run" in m), made[0] if made else text)
 
 
-__all__ = ["CannotReduce", "Program", "Wishes", "engine", "reduce"]
+__all__ = ["CannotReduce", "Program", "Wishes", "reduce"]

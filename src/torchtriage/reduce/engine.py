@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from torchtriage.model.reduction import SearchPoint
 from torchtriage.reduce import tree as trees
 
 Change = Callable[[], None]
@@ -28,17 +29,6 @@ class Row:
     """Whether many of its changes can be made at once; else they are alternatives, tried one by one."""
     smaller: Callable[[str, str], bool] = trees.is_smaller
     """Whether a candidate (the first) is better than the best script, if it fails."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """The size of the best script at one moment, for the picture of the search."""
-
-    seconds: float
-    tests: int
-    lines: int
-    nodes: int
-    by: str
 
 
 class Interrupted(Exception):
@@ -58,12 +48,12 @@ class Search:
     jobs: int = 2
     deadline: float = float("inf")
     """On the clock of time.monotonic."""
-    note: Callable[[Point, str], None] = lambda point, text: None
+    note: Callable[[SearchPoint, str], None] = lambda point, text: None
     frozen: Callable[[ast.Module], list[str]] = lambda tree: []
     """What must stay as it is, as text."""
     known: dict[str, bool] = field(default_factory=dict)
     tests: int = 0
-    history: list[Point] = field(default_factory=list)
+    history: list[SearchPoint] = field(default_factory=list)
     begin: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -73,7 +63,7 @@ class Search:
         self.record("start")
 
     def record(self, by: str) -> None:
-        point = Point(time.monotonic() - self.begin, self.tests, self.size[0], self.size[1], by)
+        point = SearchPoint(time.monotonic() - self.begin, self.tests, self.size[0], self.size[1], by)
         self.history.append(point)
         self.note(point, self.best)
 
@@ -119,7 +109,7 @@ class Search:
             text = trees.text_of(tree)
         except (ValueError, IndexError, AttributeError, TypeError):
             return None
-        if text == self.best or trees.undefined(ast.parse(text)) - trees.undefined(ast.parse(self.best)):
+        if text == self.best or trees.undefined_in(text) - trees.undefined_in(self.best):
             return None
         if not row.smaller(text, self.best):
             return None

@@ -30,7 +30,6 @@ def instrument(text: str) -> tuple[str, list[str]]:
     """The script with each expression inside of a call of NOTE, and the text of each."""
     tree = ast.parse(text)
     known = trees.modules(tree)
-    names: list[str] = []
     found = [
         (parent, field, position, node)
         for parent, field, position, node in places(tree)
@@ -42,8 +41,7 @@ def instrument(text: str) -> tuple[str, list[str]]:
         parent, field, position, node = found[number]
         call = ast.Call(func=ast.Name(NOTE, ast.Load()), args=[ast.Constant(number), node], keywords=[])
         put(parent, field, position, call)
-    names = shown
-    return ast.unparse(ast.fix_missing_locations(tree)) + "\n", names
+    return ast.unparse(ast.fix_missing_locations(tree)) + "\n", shown
 
 
 def literals(note: Mapping[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ def text_of(tree: ast.AST) -> str:
 Size = tuple[int, int, int, float]
 
 
+@functools.lru_cache(maxsize=256)
 def size_of(text: str) -> Size:
     """Lines that are no import, nodes, characters, weight of literals: what is made smaller, in this order."""
     tree = ast.parse(text)
@@ -46,6 +48,7 @@ def needs_less(text: str, other: str) -> bool:
     return reads_of(text) < reads_of(other)
 
 
+@functools.lru_cache(maxsize=256)
 def reads_of(text: str) -> int:
     tree = ast.parse(text)
     known = modules(tree) | BUILTINS
@@ -115,6 +118,12 @@ def undefined(tree: ast.AST) -> set[str]:
     return {name for name in loaded(tree) if name not in bound and name not in BUILTINS}
 
 
+@functools.lru_cache(maxsize=256)
+def undefined_in(text: str) -> frozenset[str]:
+    """The same for a text; a search asks it of its best script each time."""
+    return frozenset(undefined(ast.parse(text)))
+
+
 def is_import(node: ast.stmt) -> bool:
     return isinstance(node, (ast.Import, ast.ImportFrom))
 
@@ -161,11 +170,9 @@ def fill(node: ast.AST) -> None:
     if isinstance(body, list):
         if isinstance(node, FUNCTIONS):
             prune_globals(node)
-        lone_pass = [s for s in body if not isinstance(s, ast.Pass)]
-        if not isinstance(node, ast.Module):
-            body[:] = lone_pass or [ast.Pass()]
-        else:
-            body[:] = lone_pass
+        body[:] = [s for s in body if not isinstance(s, ast.Pass)]
+        if not body and not isinstance(node, ast.Module):
+            body.append(ast.Pass())
     if isinstance(node, ast.Try):
         node.finalbody = [s for s in node.finalbody if not isinstance(s, ast.Pass)]
         if not node.handlers and not node.finalbody:
