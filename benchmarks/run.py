@@ -86,6 +86,7 @@ def bench_diagnose(rounds: int) -> None:
                 "torchtriage.cli.main",
                 "diagnose",
                 "-q",
+                "--no-reduce",
                 "--runs",
                 base,
                 str(script),

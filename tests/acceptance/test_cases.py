@@ -54,7 +54,7 @@ def run(name: str, folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
     report = folder / "report.json"
     done = subprocess.run(
         [
-            sys.executable, "-m", "torchtriage.cli.main", "diagnose", "-q", "--runs", str(folder / "runs"),
+            sys.executable, "-m", "torchtriage.cli.main", "diagnose", "-q", "--no-reduce", "--runs", str(folder / "runs"),
             "--json", str(report), *options, str(CASES / name / "program.py"),
         ],
         capture_output=True, text=True, timeout=900, check=False,

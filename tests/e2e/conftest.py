@@ -64,7 +64,7 @@ def diagnose(work: Path, environment: dict[str, str]) -> Callable[..., Done]:
     def command(*args: str, env: dict[str, str] | None = None, seconds: float = 600.0) -> Done:
         begin = time.monotonic()
         done = subprocess.run(
-            [sys.executable, "-m", "torchtriage.cli.main", "diagnose", *args],
+            [sys.executable, "-m", "torchtriage.cli.main", "diagnose", "--no-reduce", *args],
             cwd=work, env={**environment, **(env or {})}, capture_output=True, text=True, timeout=seconds,
             check=False,
         )  # fmt: skip

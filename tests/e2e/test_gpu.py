@@ -39,6 +39,7 @@ def run(folder: Path, arguments: str) -> dict[str, Any]:
         "torchtriage.cli.main",
         "diagnose",
         "-q",
+        "--no-reduce",
         "--json",
         str(report),
         str(script),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import signal
 import sqlite3
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from harness import PROGRAMS, left_after, processes_with, start_command
 pytestmark = pytest.mark.e2e
 
 
-start = functools.partial(start_command, "diagnose")
+def start(work: Path, environment: dict[str, str], *args: str) -> subprocess.Popen[str]:
+    return start_command("diagnose", work, environment, "--no-reduce", *args)
 
 
 def trials(runs: Path) -> dict[str, tuple[str, float]]:

@@ -79,11 +79,12 @@ def diagnose(
         ),
     ] = False,
     reduce: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--reduce", help="Go on to a reproducer with what is left of the budget, as `reduce` does."
+            "--reduce/--no-reduce",
+            help="Go on to a reproducer with what is left of the budget, as `reduce` does. If not said: for bugs.",
         ),
-    ] = False,
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Run a program under every layer of the compiler, and say which one is at fault and what helps."""

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 
@@ -18,6 +18,9 @@ from torchtriage.lab.request import Request
 from torchtriage.model.diagnosis import Diagnosis
 from torchtriage.model.outcome import Outcome, label
 from torchtriage.report import jsonout, terminal
+
+LEAST_LEFT = 30.0
+"""Seconds of the budget below which no reduction is begun."""
 
 
 def command(
@@ -28,9 +31,9 @@ def command(
     json_to: str,
     quiet: bool,
     settings: dict[str, Any],
-    reduce: bool = False,
+    reduce: bool | None = None,
 ) -> None:
-    """Run, render, reduce if that is asked for, and leave with the exit status of the diagnosis."""
+    """Run, render, reduce, and leave with the exit status of the diagnosis. `reduce`: None is what suits the verdict."""
     quiet = quiet or json_to == "-"
     show = Progress(quiet) if sys.stderr.isatty() else PlainProgress(quiet)
     signal.signal(signal.SIGTERM, end)
@@ -55,22 +58,34 @@ def command(
         leave(status)
     show.close()
     write(found, json_to)
-    if reduce and found.kind not in ("none", "inconclusive"):
-        reduce_after(found, parse_target(target, args, module), Settings(**settings), show)
+    chosen = Settings(**settings)
+    if is_to_be_reduced(found, chosen, reduce):
+        out = sys.stderr if json_to == "-" else sys.stdout
+        reduce_after(found, parse_target(target, args, module), chosen, show, out)
     leave(found.exit_status)
 
 
-def reduce_after(found: Diagnosis, target: dict[str, Any], settings: Settings, show: Progress) -> None:
+def is_to_be_reduced(found: Diagnosis, settings: Settings, wanted: bool | None) -> bool:
+    """A bug is, unless the person wants no more than a verdict or there is no time left; any failure, where it is asked for."""
+    if wanted is not None:
+        return wanted and found.kind not in ("none", "inconclusive")
+    left = settings.budget - found.seconds
+    return found.kind == "bug" and not settings.verdict_only and left >= LEAST_LEFT
+
+
+def reduce_after(
+    found: Diagnosis, target: dict[str, Any], settings: Settings, show: Progress, out: TextIO
+) -> None:
     """Go on to a reproducer with what is left of the budget. The verdict stands, whatever comes of it."""
     from torchtriage.reducing import ReduceSettings
     from torchtriage.reducing import reduce as run_reduction
     from torchtriage.report.reduction import text
 
-    more = ReduceSettings(time_limit=max(settings.budget - found.seconds, 30.0))
+    more = ReduceSettings(time_limit=max(settings.budget - found.seconds, LEAST_LEFT))
     try:
         made = run_reduction(target, settings, more, note=show.note, command=found.command, diagnosis=found)
         show.close()
-        sys.stdout.write("\n" + text(made))
+        out.write("\n" + text(made))
     except UsageError as error:
         show.close()
         print(f"torchtriage: {error}", file=sys.stderr)

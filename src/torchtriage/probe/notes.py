@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from typing import Any
 
 import torch
@@ -10,7 +11,8 @@ import torch
 from torchtriage.probe import compat
 
 NOTE = "__note__"
-FEW = 16
+LARGE = 100.0
+FEW = 2048
 """Elements up to which the values of a tensor are noted."""
 
 
@@ -36,11 +38,9 @@ def describe(value: Any) -> dict[str, Any]:
             return tensor(value) if type(value) in (torch.Tensor, torch.nn.Parameter) else {"kind": "other"}
         if value is None or type(value) in (bool, int, float, str) or is_size(value):
             text = repr(tuple(value) if isinstance(value, tuple) else value)
-            return (
-                {"kind": "plain", "text": text}
-                if len(text) < 80 and text not in ("nan", "inf", "-inf")
-                else {"kind": "other"}
-            )
+            if text in ("nan", "inf", "-inf"):
+                text = f"float('{text}')"
+            return {"kind": "plain", "text": text} if len(text) < 80 else {"kind": "other"}
         if isinstance(value, torch.dtype):
             return {"kind": "plain", "text": str(value)}
     except Exception:  # a value that cannot be looked at is left alone
@@ -74,6 +74,20 @@ def tensor(value: torch.Tensor) -> dict[str, Any]:
         and plain.dtype != torch.bool
     ):
         note["low"], note["high"] = int(plain.min()), int(plain.max())
-    if 0 < plain.numel() <= FEW and not plain.is_complex() and bool(plain.to(torch.float64).isfinite().all()):
+    if 0 < plain.numel() <= FEW and not plain.is_complex():
         note["values"] = plain.tolist()
+    if plain.numel() and plain.is_floating_point():
+        note["extremes"] = extremes(plain)
     return note
+
+
+def extremes(values: torch.Tensor) -> list[float]:
+    """What is special about values: NaN, infinities, the one of the greatest size where that is large."""
+    flat = values.to(torch.float64).flatten()
+    found = [math.nan] if bool(flat.isnan().any()) else []
+    found += [v for v in (math.inf, -math.inf) if bool((flat == v).any())]
+    finite = flat[flat.isfinite()]
+    if finite.numel():
+        largest = float(finite[finite.abs().argmax()])
+        found += [largest] if abs(largest) >= LARGE else []
+    return found

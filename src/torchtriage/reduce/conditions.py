@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from torchtriage.model.reduction import Condition
-from torchtriage.reduce import harness
 from torchtriage.reduce import tree as trees
-from torchtriage.reduce.passes.statements import substitute
+from torchtriage.reduce import without
 from torchtriage.reduce.tester import Tester
-
-Change = Callable[[ast.Module], bool]
-"""Takes a condition away in place. Whether there was anything to take away."""
 
 
 @dataclass(frozen=True)
@@ -24,134 +18,38 @@ class Row:
     """One condition: its name, and how the script is changed to be without it."""
 
     name: str
-    change: Change
-
-
-def without_statements(pattern: str) -> Change:
-    """Simple statements whose text has the pattern go."""
-
-    def change(tree: ast.Module) -> bool:
-        found = False
-        for block in trees.blocks(tree):
-            for statement in list(block):
-                if not isinstance(statement, trees.SCOPES) and re.search(pattern, head_of(statement)):
-                    block.remove(statement)
-                    found = True
-        return found
-
-    return change
-
-
-def head_of(statement: ast.stmt) -> str:
-    return ast.unparse(statement) if not hasattr(statement, "body") else ""
-
-
-def without_context(pattern: str) -> Change:
-    """A `with` of this kind becomes its body; a decorator of this kind goes."""
-
-    def change(tree: ast.Module) -> bool:
-        found = False
-        for block in trees.blocks(tree):
-            for statement in list(block):
-                if isinstance(statement, ast.With) and re.search(
-                    pattern, ast.unparse(statement.items[0].context_expr)
-                ):
-                    substitute(block, statement, statement.body)
-                    found = True
-        for node in ast.walk(tree):
-            kept = [d for d in getattr(node, "decorator_list", []) if not re.search(pattern, ast.unparse(d))]
-            if len(kept) < len(getattr(node, "decorator_list", [])):
-                node.decorator_list = kept  # type: ignore[attr-defined]
-                found = True
-        return found
-
-    return change
-
-
-def replaced(pattern: str, new: str) -> Change:
-    """Dotted names that match become another one."""
-
-    def change(tree: ast.Module) -> bool:
-        found = False
-        for parent in ast.walk(tree):
-            for name, value in ast.iter_fields(parent):
-                items = value if isinstance(value, list) else [value]
-                for position, item in enumerate(items):
-                    if isinstance(item, ast.Attribute) and re.fullmatch(pattern, trees.dotted(item)):
-                        fresh = ast.parse(new, mode="eval").body
-                        found = True
-                        if isinstance(value, list):
-                            value[position] = fresh
-                        else:
-                            setattr(parent, name, fresh)
-        return found
-
-    return change
-
-
-def without_argument(*names: str) -> Change:
-    """Keyword arguments of these names go."""
-
-    def change(tree: ast.Module) -> bool:
-        found = False
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call):
-                kept = [k for k in node.keywords if k.arg not in names]
-                found |= len(kept) < len(node.keywords)
-                node.keywords = kept
-        return found
-
-    return change
-
-
-def static(tree: ast.Module) -> bool:
-    """Compiled with dynamic=False."""
-    changed = ast.parse(harness.compiled_with(ast.unparse(tree), dynamic=False))
-    tree.body = changed.body
-    return True
-
-
-def without_mutation(tree: ast.Module) -> bool:
-    """`x.add_(1)` becomes `x.add(1)`, `x += 1` becomes `x = x + 1`."""
-    found = False
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and re.fullmatch(r"[a-z]\w*[a-z0-9]_", node.attr):
-            if node.attr in ("requires_grad_", "manual_seed_"):
-                continue
-            node.attr, found = node.attr[:-1], True
-    for block in trees.blocks(tree):
-        for statement in list(block):
-            if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
-                read = ast.Name(statement.target.id, ast.Load())
-                value = ast.BinOp(left=read, op=statement.op, right=statement.value)
-                substitute(block, statement, [ast.Assign(targets=[statement.target], value=value)])
-                found = True
-    return found
+    change: without.Change
 
 
 #: The reporting guide's checklist. One row a question; what the script does not have is not asked.
 TABLE = (
-    Row("backward", without_statements(r"\.backward\(")),
-    Row("requires_grad", without_argument("requires_grad")),
-    Row("no_grad", without_context(r"no_grad|set_grad_enabled")),
-    Row("inference mode", without_context("inference_mode")),
-    Row("autocast", without_context("autocast")),
-    Row("function or dispatch mode", without_context(r"Mode\(")),
+    Row("backward", without.statements(r"\.backward\(")),
+    Row("requires_grad", without.arguments("requires_grad")),
+    Row("no_grad", without.contexts(r"no_grad|set_grad_enabled")),
+    Row("inference mode", without.contexts("inference_mode")),
+    Row("autocast", without.contexts("autocast")),
+    Row("function or dispatch mode", without.contexts(r"Mode\(")),
     Row(
         "activation checkpointing",
-        replaced(r"torch\.utils\.checkpoint\.checkpoint", "(lambda f, *a, **k: f(*a))"),
+        without.replaced(r"torch\.utils\.checkpoint\.checkpoint", "(lambda f, *a, **k: f(*a))"),
     ),
     Row(
         "float16, bfloat16 or float64",
-        replaced(r"torch\.(float16|bfloat16|float64|half|double)", "torch.float32"),
+        without.replaced(r"torch\.(float16|bfloat16|float64|half|double)", "torch.float32"),
     ),
-    Row("a mode or options", without_argument("mode", "options")),
-    Row("fullgraph", without_argument("fullgraph")),
-    Row("a config value", without_statements(r"config\.\w+(\.\w+)* =")),
-    Row("mutation", without_mutation),
-    Row("hooks", without_statements(r"register_\w*hook")),
-    Row("train or eval mode", without_statements(r"\.(eval|train)\(\)$")),
-    Row("dynamic shapes", static),
+    Row("a mode or options", without.arguments("mode", "options")),
+    Row("fullgraph", without.arguments("fullgraph")),
+    Row("a config value", without.statements(r"config\.\w+(\.\w+)* =")),
+    Row("mutation", without.mutation),
+    Row("hooks", without.statements(r"register_\w*hook")),
+    Row("train or eval mode", without.statements(r"\.(eval|train)\(\)$")),
+    Row("dynamic shapes", without.static),
+    Row("a stride", without.strides),
+    Row("an alias", without.aliases),
+    Row("a tensor subclass", without.subclasses),
+    Row("a custom operator", without.operators),
+    Row("compiled autograd", without.contexts("compiled_autograd")),
+    Row("a second call", without.further_calls),
 )
 #: the same for what lies outside of the script
 OUTSIDE: tuple[tuple[str, str, tuple[str, Any]], ...] = (
@@ -178,11 +76,11 @@ def find(text: str, tester: Tester) -> list[Condition]:
             continue
         try:
             trees.tidy(tree, before)
-            without = trees.text_of(tree)
+            left = trees.text_of(tree)
         except ValueError:
             continue
-        if without != text:
-            found.append(Condition(row.name, not tester(without), "the script without it"))
+        if left != text:
+            found.append(Condition(row.name, not tester(left), "the script without it"))
     found += outside(text, tester)
     return found
 

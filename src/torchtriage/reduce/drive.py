@@ -23,7 +23,7 @@ from torchtriage.model.reduction import Reduction, SearchPoint
 from torchtriage.reduce import conditions, files, finish, graphs, prepare, rank, redact, source
 from torchtriage.reduce import tree as trees
 from torchtriage.reduce.engine import Interrupted, Search
-from torchtriage.reduce.prepare import CannotReduce, Start
+from torchtriage.reduce.prepare import LEAST_SECONDS, PATIENCE, CannotReduce, Start
 from torchtriage.reduce.signature import same_exception
 from torchtriage.reduce.tester import Conditions, Tester
 
@@ -31,8 +31,6 @@ GRAPH_LINES = 45
 """A program with more lines, or with packages besides torch, is first tried as one captured graph of it."""
 STEADY_RUNS, FLAKY_RUNS, ERROR = 3, 12, 0.05
 MOST_GRAPH_SCRIPTS = 24
-LEAST_SECONDS, PATIENCE = 20.0, 8.0
-"""A script may take this many times as long as the program, and at least so many seconds."""
 TIME_UP = "the time was up"
 
 

@@ -57,6 +57,8 @@ def literals(note: Mapping[str, Any]) -> list[str]:
     found: list[str] = []
     if kind.startswith(("torch.float", "torch.bfloat", "torch.complex")):
         found = [f"torch.ones({size}{dtype}{grad})", f"torch.randn({size}{dtype}{grad})"]
+        whole = f"({size}{',' if len(shape) == 1 else ''})"
+        found += [f"torch.full({whole}, {number(v)}{dtype}{grad})" for v in note.get("extremes", ())]
     elif kind == "torch.bool":
         found = [f"torch.ones({size}{dtype})", f"torch.zeros({size}{dtype})"]
     else:
@@ -73,5 +75,14 @@ def literals(note: Mapping[str, Any]) -> list[str]:
         strided = f"torch.randn({room}{dtype}).as_strided({shape}, {tuple(note['stride'])})"
         found.append(strided)
     if note.get("values") is not None:
-        found.append(f"torch.tensor({note['values']}{dtype if kind != 'torch.int64' else ''}{grad})")
+        found.append(f"torch.tensor({number(note['values'])}{dtype if kind != 'torch.int64' else ''}{grad})")
     return found
+
+
+def number(value: Any) -> str:
+    """A number, or a nested list of them, as Python text; `repr` has none for NaN and infinities."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(number, value))}]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float('{value}')"
+    return repr(value)

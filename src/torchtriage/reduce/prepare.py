@@ -10,13 +10,17 @@ from torchtriage.lab.scripts import ScriptEnd, ScriptRequest
 from torchtriage.model.diagnosis import LAYERS, Diagnosis
 from torchtriage.model.variant import DEBUG_BACKENDS
 from torchtriage.reduce import harness
-from torchtriage.reduce.signature import Failure, normalised, of_exception
+from torchtriage.reduce.signature import MARGIN, Failure, normalised, of_exception
 from torchtriage.reduce.tester import EAGER_RANDOM, Conditions, Runs, Tester
 
+LEAST_SECONDS, PATIENCE = 20.0, 8.0
+"""A script may take so many seconds, or PATIENCE times as long as the program."""
 TRIES = 3
 """How often each form of a program is run until it shows a failure that may come and go."""
-SLOW_SHARE = 0.5
-"""A reduced script must still take this share of the compile time of the program."""
+SLOW_SHARE, SLOW_ENOUGH = 0.4, 12.0
+"""A reduced script must still take this share of the compile time of the program; so many seconds are always enough."""
+HANGS_AFTER = 30.0
+"""Seconds after which a script that does not end is taken for one that never does."""
 LATE = ("async_compile", "codecache", "cpp_builder", "triton_heuristics", "output_code", "runtime/")
 """Parts of the names of torch's files that come into play once kernels are built."""
 #: what differs -> what the comparison of the script then says, and the expression that it compares
@@ -58,7 +62,7 @@ def kind_of(diagnosis: Diagnosis) -> str:
         if word in words:
             return word
     if "timeout" in words:
-        return "slow" if diagnosis.own is not None and diagnosis.own.word != "timeout" else "timeout"
+        return "timeout"
     return "differs"
 
 
@@ -146,11 +150,14 @@ def start_of(lab: Runs, kind: str, text: str, diagnosis: Diagnosis, conditions: 
             failure = of_exception("no-exception", exception)
         case "killed":
             failure = Failure("killed", signal=compiled.signal)
-        case "slow":
-            seconds = float(compiled.counts.get("compile_seconds", 0)) * SLOW_SHARE
-            failure = Failure("slow", seconds=seconds)
+        case "timeout" if compiled.reason != "timeout":  # it ends: what takes long is compiling
+            took = float(compiled.counts.get("compile_seconds", 0))
+            failure = Failure("slow", seconds=min(took * SLOW_SHARE, SLOW_ENOUGH))
+            conditions = dataclasses.replace(conditions, seconds=failure.seconds * MARGIN + LEAST_SECONDS)
         case "timeout":
-            failure = Failure("timeout", seconds=conditions.seconds)
+            seconds = min(conditions.seconds, max(HANGS_AFTER, PATIENCE * diagnosis.program.seconds))
+            conditions = dataclasses.replace(conditions, seconds=seconds)
+            failure = Failure("timeout", seconds=seconds)
         case "recompiles":
             failure = Failure("recompiles")
         case _:

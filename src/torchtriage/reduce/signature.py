@@ -11,6 +11,8 @@ from torchtriage.lab.scripts import ScriptEnd
 
 Kind = Literal["raises", "no-exception", "differs", "killed", "timeout", "slow", "recompiles", "graph-break"]
 RECOMPILES_ALLOWED = 2
+MARGIN = 1.4
+"""Slow scripts are looked for that take this many times as long as the finished script is allowed to."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Failure:
     reason: str = ""
     """Of the graph break."""
     seconds: float = 0.0
-    """Slow: compiling takes longer than this. Time-out: the script does."""
+    """Slow: compiling takes longer than this, by MARGIN. Time-out: the script does."""
     text: str = field(default="", compare=False)
     """First line of the message as it came."""
 
@@ -106,8 +108,10 @@ def alike(one: str, other: str) -> bool:
 
 def shows(failure: Failure, compiled: ScriptEnd) -> bool:
     """Whether the compiled run (or the comparison) of a script shows the failure."""
+    if compiled.reason == "timeout":
+        return failure.kind in ("timeout", "slow")
     if failure.kind == "timeout":
-        return compiled.reason == "timeout"
+        return False
     if compiled.reason or compiled.past:
         return False
     if failure.kind == "killed":
@@ -122,7 +126,7 @@ def shows(failure: Failure, compiled: ScriptEnd) -> bool:
                 row["aspect"] == failure.aspect and row["gross"] >= failure.gross for row in compiled.found
             )
         case "slow":
-            return float(compiled.counts.get("compile_seconds", 0)) > failure.seconds
+            return float(compiled.counts.get("compile_seconds", 0)) > failure.seconds * MARGIN
         case "recompiles":
             return int(compiled.counts.get("recompiles", 0)) > RECOMPILES_ALLOWED
         case "graph-break":

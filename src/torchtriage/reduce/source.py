@@ -8,6 +8,7 @@ from torchtriage.reduce.engine import Row, Search
 from torchtriage.reduce.passes import (
     arguments,
     decorations,
+    elements,
     expressions,
     inline,
     literals,
@@ -35,6 +36,10 @@ DETAILS = (
     Row("lists", inline.lists, together=False),
     Row("classes", inline.classes, together=False),
     Row("split assignments", statements.split, together=False),
+    Row("elements", elements.plain(1)),
+    Row("elements", elements.plain(0)),
+    Row("rows and columns", elements.fewer),
+    Row("tables", elements.short, together=False),
     Row("expressions", expressions.simplify, together=False),
     Row("variables", inline.variables, together=False),
     Row("equal assignments", statements.join, together=False),
@@ -82,7 +87,7 @@ def replace_values(search: Search, tester: Tester) -> None:
 
 def cut_inputs(search: Search, tester: Tester) -> None:
     """What a compiled function computes becomes what it is given."""
-    for choice in (0, 1, 2):
+    for choice in (0, 1, 2, -1):
         known = take_notes(search, tester)
         if known:
             search.run_pass(Row("computations", tensors.inputs(known, choice)))

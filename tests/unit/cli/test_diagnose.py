@@ -33,6 +33,7 @@ class Ran:
         self.target: Any = None
         self.settings: Any = None
         self.command = ""
+        self.reduced: list[Any] = []
 
     def __call__(self, target: Any, settings: Any, **more: Any) -> Diagnosis:
         self.target, self.settings, self.command = target, settings, more["command"]
@@ -43,6 +44,7 @@ class Ran:
 def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
     fake = Ran(Diagnosis("none", ("none",), Program("train.py")))
     monkeypatch.setattr(room, "run", fake)
+    monkeypatch.setattr(room, "reduce_after", lambda found, *more: fake.reduced.append(more))
     return fake
 
 
@@ -132,11 +134,35 @@ def test_the_exit_status_is_that_of_the_diagnosis(
     assert status(monkeypatch, "diagnose", "train.py") == expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "spent", "reduces"),
+    [
+        ("bug", [], 60.0, True),
+        ("bug", ["--no-reduce"], 60.0, False),
+        ("bug", ["--verdict-only"], 60.0, False),
+        ("bug", [], 590.0, False),
+        ("bug", ["--reduce"], 590.0, True),
+        ("by-design", [], 60.0, False),
+        ("by-design", ["--reduce"], 60.0, True),
+        ("none", ["--reduce"], 60.0, False),
+        ("inconclusive", ["--reduce"], 60.0, False),
+    ],
+)
+def test_bugs_are_reduced_within_the_budget_and_other_failures_on_request(
+    kind: Any, options: list[str], spent: float, reduces: bool, ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran.found = Diagnosis(kind, ("value",), Program("train.py"), seconds=spent)
+    status(monkeypatch, "diagnose", *options, "train.py")
+    assert bool(ran.reduced) == reduces
+
+
 def test_json_on_stdout_is_all_there_is(
     ran: Ran, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    ran.found = Diagnosis("bug", ("value",), Program("train.py"))
     status(monkeypatch, "diagnose", "--json", "-", "train.py")
-    assert json.loads(capsys.readouterr().out)["kind"] == "none"
+    assert json.loads(capsys.readouterr().out)["kind"] == "bug"
+    assert ran.reduced[0][-1] is sys.stderr
 
 
 def test_json_in_a_file_comes_beside_the_report(

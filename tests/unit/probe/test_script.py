@@ -1,5 +1,6 @@
 """What the process that runs a reducer's script sees: differences, values, call sites, graphs; and what it forbids."""
 
+import math
 import os
 import subprocess
 import sys
@@ -104,7 +105,16 @@ def test_plain_values_are_noted_as_their_literals(value: object) -> None:
     assert note["kind"] == "plain" and eval(note["text"], {"torch": torch}) == value
 
 
-@pytest.mark.parametrize("value", [float("nan"), object(), [1], torch.ones(2).to_sparse()])
+def test_values_that_are_no_numbers_are_noted_as_well() -> None:
+    assert eval(notes.describe(float("-inf"))["text"]) == -math.inf
+    assert math.isnan(eval(notes.describe(math.nan)["text"]))
+    note = notes.describe(torch.tensor([1.0, math.nan, -math.inf, 3e8]))
+    assert [str(v) for v in note["extremes"]] == ["nan", "-inf", "300000000.0"]
+    assert notes.describe(torch.ones(3))["extremes"] == []
+    assert "values" in notes.describe(torch.ones(2048)) and "values" not in notes.describe(torch.ones(2049))
+
+
+@pytest.mark.parametrize("value", [object(), [1], torch.ones(2).to_sparse()])
 def test_what_has_no_literal_is_left_alone(value: object) -> None:
     assert notes.describe(value) == {"kind": "other"}
 

@@ -28,6 +28,7 @@ ROWS = (*source.STRUCTURE, *source.DETAILS)
 #: passes for what the known programs do not have; each has a test of its own below
 SELDOM = (
     "outputs", "unused values", "annotations", "unused variables", "split assignments", "equal assignments", "lists",
+    "tables",
 )  # fmt: skip
 
 

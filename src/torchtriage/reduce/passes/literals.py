@@ -7,7 +7,11 @@ import functools
 from typing import Any
 
 from torchtriage.reduce.engine import Change
+from torchtriage.reduce.passes import elements
 from torchtriage.reduce.tree import weight
+
+LONG = 16
+"""The numbers of a table with more of them are not looked at one by one."""
 
 
 def shared(tree: ast.Module) -> list[Change]:
@@ -22,17 +26,28 @@ def shared(tree: ast.Module) -> list[Change]:
 
 
 def single(tree: ast.Module) -> list[Change]:
-    """Each literal by itself."""
+    """Each literal by itself; of a long table of numbers none, which has a pass of its own."""
+    tables = {id(e) for table in elements.written(tree) for e in long_ones(table)}
     found: list[Change] = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant):
+        if isinstance(node, ast.Constant) and id(node) not in tables:
             for smaller in simpler(node.value):
                 found.append(functools.partial(set_all, [node], smaller))
     return found
 
 
+def long_ones(table: ast.List) -> list[ast.expr]:
+    found = elements.leaves(table)
+    return found if len(found) > LONG else []
+
+
 def whole_numbers(tree: ast.Module) -> list[ast.Constant]:
-    return [n for n in ast.walk(tree) if isinstance(n, ast.Constant) and type(n.value) is int and n.value > 1]
+    tables = {id(e) for table in elements.written(tree) for e in long_ones(table)}
+    return [
+        n
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Constant) and type(n.value) is int and n.value > 1 and id(n) not in tables
+    ]
 
 
 def smaller_than(number: int) -> list[int]:

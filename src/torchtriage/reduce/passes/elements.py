@@ -1,0 +1,169 @@
+"""Finds the few elements of a tensor that matter, where it is written out in full: the others become ones, or go."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable, Iterator
+
+from torchtriage.reduce import tree as trees
+from torchtriage.reduce.engine import Change
+
+LONG = 8
+"""A table with more elements, all the same but one, is said in words."""
+
+
+def plain(base: int) -> Callable[[ast.Module], list[Change]]:
+    """Each element becomes `base`, as a number of its own type."""
+
+    def changes(tree: ast.Module) -> list[Change]:
+        found: list[Change] = []
+        for whole in written(tree):
+            floating = any(not isinstance(e, ast.Constant) or type(e.value) is float for e in leaves(whole))
+            value = float(base) if floating else base
+            for row in innermost(whole):
+                for element in row.elts:
+                    if not (isinstance(element, ast.Constant) and element.value == value):
+                        found.append(functools.partial(put, row, element, value))
+        return found
+
+    return changes
+
+
+def put(row: ast.List, element: ast.expr, value: float) -> None:
+    position = next(i for i, e in enumerate(row.elts) if e is element)
+    row.elts[position] = ast.Constant(value)
+
+
+def fewer(tree: ast.Module) -> list[Change]:
+    """One row or column less, of all tensors that have as many, and of one alone."""
+    tables = list(written(tree))
+    found: list[Change] = []
+    for depth in range(max((depth_of(t) for t in tables), default=0)):
+        axes = [(table, lists) for table in tables if (lists := at_depth(table, depth))]
+        lengths = sorted({len(lists[0].elts) for _, lists in axes}, reverse=True)
+        for length in lengths:
+            same = [lists for _, lists in axes if len(lists[0].elts) == length and length > 1]
+            groups = [[row for lists in same for row in lists], *(same if len(same) > 1 else ())]
+            for group in filter(None, groups):
+                columns = list(zip(*(row.elts for row in group), strict=True)) if level(group) else []
+                found += [functools.partial(drop, group, column) for column in columns]
+    return found
+
+
+def level(group: list[ast.List]) -> bool:
+    return len({len(row.elts) for row in group}) == 1
+
+
+def drop(group: list[ast.List], column: tuple[ast.expr, ...]) -> None:
+    for row, element in zip(group, column, strict=True):
+        row.elts = [e for e in row.elts if e is not element]
+        if not row.elts:
+            raise ValueError("nothing would be left")
+
+
+def short(tree: ast.Module) -> list[Change]:
+    """A table whose elements are all the same, but for one at most, as an expression that says so."""
+    found: list[Change] = []
+    for call in calls(tree):
+        whole = call.args[0]
+        assert isinstance(whole, ast.List)
+        for text in shorter(whole):
+            found.append(functools.partial(replace, tree, call, text))
+    return found
+
+
+def shorter(whole: ast.List) -> list[str]:
+    shape, values = shape_of(whole), [ast.unparse(e) for e in leaves(whole)]
+    if len(values) < 3:
+        return []
+    size = ", ".join(map(str, shape))
+    usual = max(set(values), key=values.count)
+    others = [i for i, value in enumerate(values) if value != usual]
+    if not others:
+        known = {"1.0": f"torch.ones({size})", "0.0": f"torch.zeros({size})"}
+        return [known.get(usual, f"torch.full(({size},), {usual})")]
+    if len(others) > 1 or len(values) <= LONG:
+        return []
+    text = f"torch.where(torch.arange({len(values)}) == {others[0]}, {values[others[0]]}, {usual})"
+    return [text if len(shape) == 1 else f"{text}.reshape({size})"]
+
+
+def replace(tree: ast.Module, call: ast.Call, text: str) -> None:
+    new = ast.parse(text, mode="eval").body
+    if call.keywords:  # the dtype, and whether a gradient is wanted
+        method, keywords = "to", [k for k in call.keywords if k.arg == "dtype"]
+        wants_grad = any(k.arg == "requires_grad" for k in call.keywords)
+        if keywords:
+            new = ast.Call(ast.Attribute(new, method, ast.Load()), [keywords[0].value], [])
+        if wants_grad:
+            new = ast.Call(ast.Attribute(new, "requires_grad_", ast.Load()), [], [])
+    trees.Replace(call, new).visit(tree)
+
+
+# --- tables of numbers -------------------------------------------------------------------------------------
+
+
+def calls(tree: ast.Module) -> list[ast.Call]:
+    """`torch.tensor([...])` of numbers only."""
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and trees.dotted(node.func) == "torch.tensor"
+        and len(node.args) == 1
+        and isinstance(node.args[0], ast.List)
+        and is_table(node.args[0])
+    ]
+
+
+def written(tree: ast.Module) -> Iterator[ast.List]:
+    for call in calls(tree):
+        if isinstance(call.args[0], ast.List):
+            yield call.args[0]
+
+
+def is_table(node: ast.List) -> bool:
+    """Whether a list is numbers, or lists of as many numbers each."""
+    if not node.elts:
+        return False
+    if all(isinstance(e, ast.List) for e in node.elts):
+        rows = [e for e in node.elts if isinstance(e, ast.List)]
+        return len({shape_of(row) for row in rows}) == 1 and all(map(is_table, rows))
+    return all(is_number(e) for e in node.elts)
+
+
+def is_number(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value=value):
+            return type(value) in (int, float)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return is_number(operand)
+        case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str())]):
+            return True
+    return False
+
+
+def shape_of(node: ast.List) -> tuple[int, ...]:
+    first = node.elts[0] if node.elts else None
+    return (len(node.elts), *(shape_of(first) if isinstance(first, ast.List) else ()))
+
+
+def depth_of(node: ast.List) -> int:
+    return len(shape_of(node))
+
+
+def at_depth(node: ast.List, depth: int) -> list[ast.List]:
+    """The lists that hold one dimension of a table."""
+    found = [node]
+    for _ in range(depth):
+        found = [e for row in found for e in row.elts if isinstance(e, ast.List)]
+    return found
+
+
+def innermost(node: ast.List) -> list[ast.List]:
+    return at_depth(node, depth_of(node) - 1)
+
+
+def leaves(node: ast.List) -> list[ast.expr]:
+    return [e for row in innermost(node) for e in row.elts]
