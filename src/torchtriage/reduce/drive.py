@@ -137,7 +137,7 @@ def proven(
     end = finish.finish(lab, text, tester.failure, tester.conditions, folder)
     note("what the failure needs")
     needed = conditions.find(text, tester)
-    (folder / "repro.py").write_text(end.text)
+    finish.save(folder / "repro.py", end.text)
     name, keeps_from = rank.rank(end.text, files.reader(program.folders))
     return dataclasses.replace(
         found,
@@ -303,13 +303,8 @@ class Writer:
         self.start, self.folder, self.best = start, folder, best
 
     def __call__(self, point: SearchPoint, text: str) -> None:
-        path = self.folder / "repro.py"
-        part = path.with_suffix(".part")
-        try:
-            part.write_text(self.finished(text))
-            part.replace(path)
-        except OSError:  # the disk is full: what is there stays
-            part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the disk is full: what is there stays
+            finish.save(self.folder / "repro.py", self.finished(text))
         self.best(point, text)
 
     def finished(self, text: str) -> str:

@@ -58,7 +58,7 @@ def finish(lab: Plain, text: str, failure: Failure, conditions: Conditions, fold
 def prove(lab: Plain, text: str, failure: Failure, conditions: Conditions, folder: Path) -> Finished:
     """Run a script in fresh processes: it must fail with the compiler, every time, and pass without it."""
     script = folder / "repro.py"
-    script.write_text(text)
+    save(script, text)
     seconds = conditions.seconds * 2 + 60
     status, output = lab.plain(script, seconds, compiled=False)
     if status != 0:
@@ -69,6 +69,16 @@ def prove(lab: Plain, text: str, failure: Failure, conditions: Conditions, folde
             ends += pool.map(lambda _: lab.plain(script, seconds), range(TIMES - 1))
     failures = sum(as_expected(failure, status, output) for status, output in ends)
     return Finished(text, failures, len(ends), True, ends[-1][1])
+
+
+def save(path: Path, text: str) -> None:
+    """Replace the script in one step: whoever looks, also after a kill, finds a whole one."""
+    part = path.with_suffix(".part")
+    try:
+        part.write_text(text)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def as_expected(failure: Failure, status: int, output: str) -> bool:

@@ -215,3 +215,18 @@ def test_below_every_wrapper_is_the_user_s_function() -> None:
 )  # fmt: skip
 def test_the_path_of_a_module_reads_like_its_name(source: str, path: str) -> None:
     assert steps.module_path(source) == path
+
+
+def test_what_a_program_registers_later_is_seen() -> None:
+    from torch._inductor import decomposition
+
+    operator, own = torch.ops.aten.bincount.default, lambda x: x
+    assert operator not in decomposition.fast_random_decomps()  # torch keeps this table from now on
+    decomposition.decompositions[operator] = own
+    try:
+        assert operator not in decomposition.fast_random_decomps()
+        compat.forget_tables()
+        assert decomposition.fast_random_decomps()[operator] is own
+    finally:
+        del decomposition.decompositions[operator]
+        compat.forget_tables()

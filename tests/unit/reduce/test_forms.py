@@ -260,3 +260,17 @@ def test_a_graph_becomes_a_script() -> None:
 def test_lines_do_not_count_imports_comments_and_blank_ones() -> None:
     assert trees.lines_of("import torch\n\n# why\nfrom a import b\nx = 1\n") == 1
     assert ast.parse(trees.text_of(ast.parse("x=1")))
+
+
+def test_a_script_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "repro.py"
+    finish.save(script, "first\n")
+
+    def full(self: Path, text: str, *more: object) -> int:
+        self.open("w").write(text[:2])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space"):
+        finish.save(script, "second\n")
+    assert script.read_text() == "first\n" and [p.name for p in tmp_path.iterdir()] == ["repro.py"]
