@@ -54,7 +54,7 @@ class Shrinking:
 
     def __init__(self, progress: Progress, limit: float):
         self.progress, self.limit = progress, limit
-        self.first = 0
+        self.sizes: list[int] = []
         self.begin = time.monotonic()
 
     def note(self, text: str) -> None:
@@ -63,10 +63,18 @@ class Shrinking:
         self.progress.note(text)
 
     def best(self, point: Any, text: str) -> None:
-        self.first = self.first or point.lines
+        self.sizes.append(point.lines)
         spent = max(time.monotonic() - self.begin, 0.01)
         left = max(self.limit - spent, 0)
         self.progress.note(
-            f"{self.first} lines → {point.lines} ({point.by}), {point.tests} tried, "
+            f"{trend(self.sizes)} {self.sizes[0]} lines → {point.lines} ({point.by}), {point.tests} tried, "
             f"{point.tests / spent:.1f} a second, at most {left:.0f} s left"
         )
+
+
+def trend(sizes: list[int], width: int = 16) -> str:
+    """How the size went down, as a row of bars; the last is now."""
+    step = max(-(-len(sizes) // width), 1)
+    shown = sizes[::-1][::step][::-1]
+    most = max(*shown, 1)
+    return "".join("▁▂▃▄▅▆▇█"[min(size * 8 // most, 7)] for size in shown)

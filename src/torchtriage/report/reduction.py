@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Iterable
 from html import escape
 
@@ -132,6 +133,7 @@ def page(found: Reduction) -> str:
         proof=" ".join(escape(line) for line in proof(found)),
         conditions=f"<h2>What the failure needs</h2><table>{rows}</table>" if rows else "",
         picture=picture(found),
+        passes=passes(found),
         search=escape(
             f"{found.lines_before} lines → {found.lines}, {found.tests} scripts tried in {view.seconds(found.seconds)}"
         ),
@@ -163,6 +165,20 @@ def picture(found: Reduction, width: int = 720, height: int = 220) -> str:
     )
 
 
+def passes(found: Reduction) -> str:
+    """What each pass took away, the most useful first."""
+    steps = list(zip(found.history, found.history[1:], strict=False))
+    times = Counter(after.by for _, after in steps)
+    lines: Counter[str] = Counter()
+    for before, after in steps:
+        lines[after.by] += before.lines - after.lines
+    rows = "".join(
+        f"<tr><td>{escape(name)}</td><td>{times[name]} times</td><td>{lines[name]} lines</td></tr>"
+        for name in sorted(times, key=lambda name: (-lines[name], -times[name]))
+    )
+    return f"<table>{rows}</table>" if rows else ""
+
+
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title>
@@ -180,6 +196,7 @@ svg {{ width: 100%; font: 12px system-ui; fill: currentColor; color: #2a78d0; }}
 <h2>The search</h2>
 <p>{search}</p>
 {picture}
+{passes}
 {slips}
 </body></html>
 """

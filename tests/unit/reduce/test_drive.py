@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import re
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ def test_a_program_becomes_the_line_that_fails(tmp_path: Path) -> None:
         and "<svg" in reports.page(found)
         and "5 of 5" in reports.issue(found)
     )
+    assert re.search(r"<td>statements</td><td>\d+ times</td><td>\d+ lines</td>", reports.page(found))
 
 
 def test_a_redacted_issue_names_no_path_and_no_code_of_the_program(tmp_path: Path) -> None:
