@@ -98,7 +98,7 @@ def deliver(
     write(folder / "reduction.json", json.dumps(found.to_json(), indent=2, default=str) + "\n")
     if found.bundle:
         note("collecting logs for the bundle")
-        make_bundle(lab, folder, found.script, issue, found.command)
+        make_bundle(lab, folder, found.script, issue, found.command, private=more.redact)
 
 
 def program_of(target: Mapping[str, Any]) -> Program:
