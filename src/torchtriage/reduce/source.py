@@ -31,15 +31,18 @@ STRUCTURE = (
     Row("parameters", arguments.parameters),
     Row("arguments", arguments.drop),
 )
+TABLES = (
+    Row("elements", elements.plain(1)),
+    Row("elements", elements.plain(0)),
+    Row("rows and columns", elements.fewer),
+    Row("tables", elements.short, together=False),
+)
+"""What is written out in full is made small at once: as long as it is there, every script is a long one."""
 DETAILS = (
     Row("one-line functions", inline.one_liners, together=False),
     Row("lists", inline.lists, together=False),
     Row("classes", inline.classes, together=False),
     Row("split assignments", statements.split, together=False),
-    Row("elements", elements.plain(1)),
-    Row("elements", elements.plain(0)),
-    Row("rows and columns", elements.fewer),
-    Row("tables", elements.short, together=False),
     Row("expressions", expressions.simplify, together=False),
     Row("variables", inline.variables, together=False),
     Row("equal assignments", statements.join, together=False),
@@ -61,7 +64,8 @@ def reduce(search: Search, tester: Tester, straight: bool = False) -> None:
         start = search.best
         engine.run(search, STRUCTURE, again=2)
         replace_values(search, tester)
-        engine.run(search, (*STRUCTURE, *DETAILS), again=2)
+        engine.run(search, TABLES, again=2)
+        engine.run(search, (*STRUCTURE, *DETAILS, *TABLES), again=2)
         if search.best == start:
             return
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torchtriage.reduce import engine, notes
 from torchtriage.reduce import tree as trees
 from torchtriage.reduce.engine import Row, Search
-from torchtriage.reduce.passes import elements, literals
+from torchtriage.reduce.passes import arguments, elements, literals
 
 torch = pytest.importorskip("torch")
 ROWS = (
@@ -82,6 +82,7 @@ def test_a_dtype_and_a_wish_for_gradients_stay() -> None:
 def test_numbers_of_a_long_table_are_not_shrunk_one_by_one() -> None:
     long = ast.parse(table(torch.arange(100)))
     assert not literals.single(long) and not literals.shared(long)
+    assert len(arguments.drop(long)) == 1, "the argument of torch.tensor"
     assert literals.single(ast.parse(table(torch.arange(5))))
 
 

@@ -24,7 +24,7 @@ from torchtriage.reduce.passes import (
 
 CASES = Path(__file__).parents[2] / "acceptance" / "cases"
 PROGRAMS = sorted(CASES.glob("*/program.py"))
-ROWS = (*source.STRUCTURE, *source.DETAILS)
+ROWS = (*source.STRUCTURE, *source.DETAILS, *source.TABLES)
 #: passes for what the known programs do not have; each has a test of its own below
 SELDOM = (
     "outputs", "unused values", "annotations", "unused variables", "split assignments", "equal assignments", "lists",

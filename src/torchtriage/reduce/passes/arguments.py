@@ -8,19 +8,23 @@ from typing import Any
 
 from torchtriage.reduce import tree as trees
 from torchtriage.reduce.engine import Change
+from torchtriage.reduce.passes import elements
 
 
 def drop(tree: ast.Module) -> list[Change]:
     """Each argument of each call, each element of each container."""
     found: list[Change] = []
+    tables = {id(node) for node in elements.of_long_tables(tree)}
     for node in ast.walk(tree):
+        if id(node) in tables:
+            continue
         match node:
             case ast.Call(args=args, keywords=keywords):
                 found += [functools.partial(take_out, args, a) for a in args]
                 found += [functools.partial(take_out, keywords, k) for k in keywords]
-            case ast.List(elts=elements, ctx=ast.Load()) | ast.Tuple(elts=elements, ctx=ast.Load()):
-                if len(elements) > 1:  # an empty tensor is a special one
-                    found += [functools.partial(take_out, elements, e) for e in elements]
+            case ast.List(elts=items, ctx=ast.Load()) | ast.Tuple(elts=items, ctx=ast.Load()):
+                if len(items) > 1:  # an empty tensor is a special one
+                    found += [functools.partial(take_out, items, e) for e in items]
             case ast.Dict(keys=keys, values=values):
                 found += [functools.partial(take_pair, keys, values, v) for v in values]
             case ast.arguments():

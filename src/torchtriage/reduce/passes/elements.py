@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from torchtriage.reduce import tree as trees
 from torchtriage.reduce.engine import Change
 
-LONG = 8
+LONG = 16
+"""The numbers of a table with more of them are not looked at one by one by other passes."""
+WORTH_WORDS = 8
 """A table with more elements, all the same but one, is said in words."""
 
 
@@ -83,7 +85,7 @@ def shorter(whole: ast.List) -> list[str]:
     if not others:
         known = {"1.0": f"torch.ones({size})", "0.0": f"torch.zeros({size})"}
         return [known.get(usual, f"torch.full(({size},), {usual})")]
-    if len(others) > 1 or len(values) <= LONG:
+    if len(others) > 1 or len(values) <= WORTH_WORDS:
         return []
     text = f"torch.where(torch.arange({len(values)}) == {others[0]}, {values[others[0]]}, {usual})"
     return [text if len(shape) == 1 else f"{text}.reshape({size})"]
@@ -121,6 +123,15 @@ def written(tree: ast.Module) -> Iterator[ast.List]:
     for call in calls(tree):
         if isinstance(call.args[0], ast.List):
             yield call.args[0]
+
+
+def of_long_tables(tree: ast.Module) -> Iterator[ast.expr]:
+    """Lists and numbers of tables that are for the passes of this file only."""
+    for table in written(tree):
+        if len(leaves(table)) > LONG:
+            for depth in range(depth_of(table)):
+                yield from at_depth(table, depth)
+            yield from leaves(table)
 
 
 def is_table(node: ast.List) -> bool:

@@ -10,9 +10,6 @@ from torchtriage.reduce.engine import Change
 from torchtriage.reduce.passes import elements
 from torchtriage.reduce.tree import weight
 
-LONG = 16
-"""The numbers of a table with more of them are not looked at one by one."""
-
 
 def shared(tree: ast.Module) -> list[Change]:
     """A whole number wherever it stands: dimensions that belong together shrink together."""
@@ -27,7 +24,7 @@ def shared(tree: ast.Module) -> list[Change]:
 
 def single(tree: ast.Module) -> list[Change]:
     """Each literal by itself; of a long table of numbers none, which has a pass of its own."""
-    tables = {id(e) for table in elements.written(tree) for e in long_ones(table)}
+    tables = {id(e) for e in elements.of_long_tables(tree)}
     found: list[Change] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and id(node) not in tables:
@@ -36,13 +33,8 @@ def single(tree: ast.Module) -> list[Change]:
     return found
 
 
-def long_ones(table: ast.List) -> list[ast.expr]:
-    found = elements.leaves(table)
-    return found if len(found) > LONG else []
-
-
 def whole_numbers(tree: ast.Module) -> list[ast.Constant]:
-    tables = {id(e) for table in elements.written(tree) for e in long_ones(table)}
+    tables = {id(e) for e in elements.of_long_tables(tree)}
     return [
         n
         for n in ast.walk(tree)
