@@ -167,9 +167,15 @@ def test_reduced_scripts_change_no_files_of_the_users(work: Path, environment: d
         f"root = {str(precious)!r}\n"
         "os.makedirs(os.path.join(root, 'cache'), exist_ok=True)\n"
         "shutil.rmtree(os.path.join(root, 'cache'))\n"
+        "torch.save(torch.ones(3), os.path.join(root, 'model.pt'))\n"
+        "with open('saved/log.txt', 'a') as log:\n    log.write('more')\n"
+        "torch.save(torch.ones(3), 'saved/model.pt')\n"
         "f(torch.ones(3))\n"
     )
-    reduced(work, environment, "--no-bundle", "--time-limit", "60", str(program))
+    (work / "saved").mkdir()
+    (work / "saved" / "log.txt").write_text("log")
+    status, found, _ = reduced(work, environment, "--no-bundle", "--time-limit", "60", str(program))
+    assert status == 0 and found["proven"] and found["lines"] <= 5, found
     assert (precious / "a.txt").read_text() == "a"
 
 

@@ -60,6 +60,8 @@ class Reduction:
     seconds: float = 0.0
     stopped: str = ""
     """Why the search ended before nothing helped any more; empty where it did not."""
+    defects: tuple[tuple[str, str], ...] = ()
+    """Passes of ours that failed, and how: faults to be reported."""
     redacted: bool = False
     """Whether names, texts and paths of the program were taken out of the script and the issue."""
     folder: str = ""

@@ -7,6 +7,7 @@ fields of `model.outcome.Difference`.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,6 +38,7 @@ def compare_records(eager: Record, compiled: Record, flavours: Mapping[str, Reco
     found: list[Found] = []
     ours = index(compiled)
     others = {name: index(record) for name, record in flavours.items() if record.get("status") == "returned"}
+    company = usual_error(index(eager), others.get("float64", {}))
     for key, leaf in index(eager).items():
         mate = ours.pop(key, None)
         rivals = {name: table[key] for name, table in others.items() if key in table}
@@ -45,7 +47,7 @@ def compare_records(eager: Record, compiled: Record, flavours: Mapping[str, Reco
         if mate is None:
             found += missing(leaf)
         else:
-            found += compare_leaf(leaf, mate, rivals)
+            found += compare_leaf(leaf, mate, rivals, company)
     for (group, path), leaf in ours.items():
         again = others.get("again")
         if again is not None and (group, path) in again:
@@ -54,6 +56,18 @@ def compare_records(eager: Record, compiled: Record, flavours: Mapping[str, Reco
     if any(f["aspect"] == "structure" and f["path"] == "output" for f in found):
         found = [f for f in found if f["aspect"] != "structure" or f["path"] == "output"]
     return found
+
+
+def usual_error(eager: Mapping[tuple[str, str], Leaf], truth: Mapping[tuple[str, str], Leaf]) -> float:
+    """Median of the relative errors that eager's float32 tensors have against float64."""
+    errors = []
+    for key, leaf in eager.items():
+        exact = truth.get(key, {}).get("parts", {})
+        for name, part in leaf.get("parts", {}).items():
+            if part.dtype == torch.float32 and name in exact and exact[name].dtype == torch.float64:
+                error = noise.relative_error(exact[name], part)
+                errors += [error] if 0 < error < math.inf else []
+    return statistics.median(errors) if errors else 0.0
 
 
 GROSS = 0.01
@@ -140,7 +154,9 @@ def shown(leaf: Leaf) -> str:
     return f" to {leaf['value']!r}"[:80] if leaf["kind"] == "value" else ""
 
 
-def compare_leaf(eager: Leaf, compiled: Leaf, rivals: Mapping[str, Leaf]) -> list[Found]:
+def compare_leaf(
+    eager: Leaf, compiled: Leaf, rivals: Mapping[str, Leaf], company: float = 0.0
+) -> list[Found]:
     if eager["kind"] != compiled["kind"]:
         aspect = aspect_of(eager)
         detail = (
@@ -151,7 +167,7 @@ def compare_leaf(eager: Leaf, compiled: Leaf, rivals: Mapping[str, Leaf]) -> lis
         return []
     if eager["kind"] == "value":
         return compare_value(eager, compiled)
-    return compare_tensor(eager, compiled, rivals)
+    return compare_tensor(eager, compiled, rivals, company)
 
 
 def compare_value(eager: Leaf, compiled: Leaf) -> list[Found]:
@@ -175,7 +191,9 @@ def nearly(x: Any, y: Any) -> bool:
     return isinstance(x, float) and isinstance(y, float) and math.isclose(x, y, rel_tol=1e-5, abs_tol=1e-6)
 
 
-def compare_tensor(eager: Leaf, compiled: Leaf, rivals: Mapping[str, Leaf]) -> list[Found]:
+def compare_tensor(
+    eager: Leaf, compiled: Leaf, rivals: Mapping[str, Leaf], company: float = 0.0
+) -> list[Found]:
     """Metadata exactly, then values up to noise."""
     found = [
         difference(eager, aspect, f"eager {plain(eager.get(name))}, compiled {plain(compiled.get(name))}")
@@ -190,12 +208,17 @@ def compare_tensor(eager: Leaf, compiled: Leaf, rivals: Mapping[str, Leaf]) -> l
     if set(eager["parts"]) != set(compiled["parts"]):
         return found
     for name, part in eager["parts"].items():
-        found += compare_part(name, part, eager, compiled, rivals)
+        found += compare_part(name, part, eager, compiled, rivals, company)
     return found
 
 
 def compare_part(
-    name: str, part: torch.Tensor, eager: Leaf, compiled: Leaf, rivals: Mapping[str, Leaf]
+    name: str,
+    part: torch.Tensor,
+    eager: Leaf,
+    compiled: Leaf,
+    rivals: Mapping[str, Leaf],
+    company: float = 0.0,
 ) -> list[Found]:
     mate = compiled["parts"][name]
     if part.shape != mate.shape:
@@ -211,7 +234,7 @@ def compare_part(
         for flavour, leaf in rivals.items()
         if flavour != "float64" and leaf["kind"] == "tensor" and name in leaf["parts"]
     ]
-    verdict = noise.compare(part, mate, truth, nudged)
+    verdict = noise.compare(part, mate, truth, nudged, company if part.dtype == torch.float32 else 0.0)
     if verdict.same:
         return []
     aspect = aspect_of(eager)

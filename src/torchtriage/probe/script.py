@@ -13,6 +13,7 @@ import linecache
 import os
 import sys
 import time
+import traceback
 import types
 from dataclasses import dataclass, field
 from typing import Any
@@ -153,7 +154,7 @@ def perform(job: ScriptJob) -> dict[str, Any]:
     except BaseException as error:
         if any(isinstance(link, PastStage) for link in exceptions.chain(error)):
             raise PastStage from None
-        result["exception"] = exceptions.describe(error)
+        result["exception"] = exceptions.describe(error) | {"script_line": line_in(job.name, error)}
     finally:
         sys.settrace(None)
     result["covered"] = sorted(lines)
@@ -162,6 +163,14 @@ def perform(job: ScriptJob) -> dict[str, Any]:
     result["sites"] = watched.found[:MOST_SITES] if watched else []
     result["counts"] = counts()
     return result
+
+
+def line_in(name: str, error: BaseException) -> int:
+    """The innermost line of the script that an exception came through; 0 where there is none."""
+    while error.__context__ is not None and isinstance(error, EagerFails):
+        error = error.__context__
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((frame.lineno or 0 for frame in reversed(frames) if frame.filename == name), 0)
 
 
 def stance(job: ScriptJob) -> Any:

@@ -121,6 +121,7 @@ def reduce(
         stopped=stopped,
         redacted=wishes.redact,
         diagnosis=diagnosis,
+        defects=tuple(search.defects.items()),
         slips=tuple(sorted(start.tester.slips.items(), key=lambda item: -item[1])[:8]),
     )
     if not stopped or stopped == TIME_UP:
@@ -164,6 +165,7 @@ def begin_of(
     texts = dict.fromkeys((files.with_modules(program.text, read), program.text))
     problem: CannotReduce | None = None
     for text in texts:
+        text = prepare.inside_the_fence(lab, text, given)
         try:
             first = prepare.start(lab, text, diagnosis, given)
         except CannotReduce as error:

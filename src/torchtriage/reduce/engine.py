@@ -17,6 +17,15 @@ from torchtriage.reduce import tree as trees
 
 Change = Callable[[], None]
 Pass = Callable[[ast.Module], list[Change]]
+DEFECTS = (
+    LookupError,
+    TypeError,
+    AttributeError,
+    ValueError,
+    ArithmeticError,
+    AssertionError,
+    RecursionError,
+)
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,8 @@ class Search:
     frozen: Callable[[ast.Module], list[str]] = lambda tree: []
     """What must stay as it is, as text."""
     known: dict[str, bool] = field(default_factory=dict)
+    defects: dict[str, str] = field(default_factory=dict)
+    """Passes that failed themselves, and how."""
     tests: int = 0
     history: list[SearchPoint] = field(default_factory=list)
     begin: float = field(default_factory=time.monotonic)
@@ -121,10 +132,12 @@ class Search:
     def run_pass(self, row: Row) -> bool:
         """Make all changes of one pass that can be made. Whether anything was."""
         start = self.best
-        if row.together:
-            self.in_chunks(row)
-        else:
-            self.one_by_one(row)
+        try:
+            self.in_chunks(row) if row.together else self.one_by_one(row)
+        except (
+            DEFECTS
+        ) as error:  # a fault of the pass; the others go on, and so does what comes after the search
+            self.defects[row.name] = f"{type(error).__name__}: {error}"
         return self.best != start
 
     def in_chunks(self, row: Row) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from torchtriage.lab.scripts import ScriptEnd, ScriptRequest
 from torchtriage.model.diagnosis import LAYERS, Diagnosis
 from torchtriage.model.variant import DEBUG_BACKENDS
 from torchtriage.reduce import harness
+from torchtriage.reduce.passes import statements
 from torchtriage.reduce.signature import MARGIN, Failure, normalised, of_exception
 from torchtriage.reduce.tester import EAGER_RANDOM, Conditions, Runs, Tester
 
@@ -21,6 +23,11 @@ SLOW_SHARE, SLOW_ENOUGH = 0.4, 12.0
 """A reduced script must still take this share of the compile time of the program; so many seconds are always enough."""
 HANGS_AFTER = 30.0
 """Seconds after which a script that does not end is taken for one that never does."""
+MOST_WRITES = 20
+"""Statements that may go because they change files outside."""
+REFUSED = re.compile(
+    r"torchtriage (keeps reduced scripts|runs no shell)|Permission denied|Operation not permitted"
+)
 LATE = ("async_compile", "codecache", "cpp_builder", "triton_heuristics", "output_code", "runtime/")
 """Parts of the names of torch's files that come into play once kernels are built."""
 #: what differs -> what the comparison of the script then says, and the expression that it compares
@@ -163,6 +170,22 @@ def start_of(lab: Runs, kind: str, text: str, diagnosis: Diagnosis, conditions: 
         case _:
             failure = Failure("graph-break", reason=reason_of(compiled, diagnosis))
     return checked(lab, text, failure, conditions, exception)
+
+
+def inside_the_fence(lab: Runs, text: str, conditions: Conditions) -> str:
+    """The script without what changes files outside of its folder, which is refused to reduced scripts.
+
+    A program that saves its results to a path of its own would not come to its end otherwise.
+    """
+    for _ in range(MOST_WRITES):
+        end = lab.run(conditions.request(text, mode="eager", before="", fresh_store=False))
+        if end.exception is None or not REFUSED.search(str(end.exception["message"])):
+            return text
+        without = statements.without_line(text, int(end.exception.get("script_line", 0)))
+        if without is None:
+            return text
+        text = without
+    return text
 
 
 def reason_of(compiled: ScriptEnd, diagnosis: Diagnosis) -> str:

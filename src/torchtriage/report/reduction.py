@@ -115,6 +115,8 @@ def text(found: Reduction) -> str:
         lines.append(f"Form: {found.rank}" + (f" ({found.keeps_from})." if found.keeps_from else "."))
     if found.stopped:
         lines.append(f"The search ended early: {found.stopped}. The same command goes on from here.")
+    for name, error in found.defects:
+        lines.append(f"A fault of torchtriage, please report it: the pass '{name}' failed with {error}.")
     lines.append(f"Written to {found.folder}: repro.py, issue.md, reduction.html"
                  + (", bundle.zip." if found.bundle else "."))  # fmt: skip
     return "\n".join(lines) + "\n"

@@ -311,3 +311,27 @@ def test_a_size_that_hangs_on_rounding_is_noise(flavour: str, where: str) -> Non
 def test_a_size_that_eager_is_sure_of_is_wrong() -> None:
     (found,) = differences(torch.ones(3), torch.ones(4), float64=torch.ones(3), ulp1=torch.ones(3))
     assert not found.get("noise")
+
+
+def test_one_number_that_eager_got_right_by_luck_is_judged_by_its_company() -> None:
+    """A bias of one element: eager hit float64, compiled is off by what the other gradients are off by."""
+    weight = torch.linspace(1, 2, 64, dtype=F64)
+    exact = {"w": weight, "v": weight * 3, "bias": torch.tensor([-7.5804], dtype=F64)}
+    off = {"w": 1 + 6e-6, "v": 1 - 5e-6, "bias": 1.0}
+
+    def grads(factors: dict[str, float], dtype: torch.dtype) -> Any:
+        return record(*(leaf((exact[n] * factors[n]).to(dtype), f"grad[{n}]", "grad") for n in exact))
+
+    eager, truth = grads(off, F32), grads(dict.fromkeys(exact, 1.0), F64)
+    found = compare_records(eager, grads(off | {"bias": 1 + 5e-6}, F32), {"float64": truth})
+    assert [f["noise"] for f in found] == [True]
+    found = compare_records(eager, grads(off | {"bias": 1 + 1e-4}, F32), {"float64": truth})
+    assert [f["noise"] for f in found] == [False], "far more than the others are off"
+    alone = {"bias": 1 + 5e-6}
+    only = record(leaf(exact["bias"].to(F32), "grad[bias]", "grad"))
+    found = compare_records(
+        only,
+        record(leaf((exact["bias"] * alone["bias"]).to(F32), "grad[bias]", "grad")),
+        {"float64": record(leaf(exact["bias"], "grad[bias]", "grad"))},
+    )
+    assert [f["noise"] for f in found] == [False], "without company there is nothing to go by"

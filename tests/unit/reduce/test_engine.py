@@ -106,3 +106,14 @@ def test_scripts_with_unknown_names_cost_no_test() -> None:
     search = searching("x = 1\ny = x\n", lambda text: bool(tested.append(text)))
     search.run_pass(STATEMENTS)
     assert sorted(tested) == ["\n", "x = 1\n"]  # never the second line alone
+
+
+def test_a_pass_that_fails_ends_alone() -> None:
+    def faulty(tree: ast.Module) -> list[engine.Change]:
+        raise IndexError("list index out of range")
+
+    search = Search(lambda text: "keep" in text, "keep = 1\nother = 2\n")
+    engine.run(search, [Row("faulty", faulty), Row("statements", statements.delete)])
+    search.close()
+    assert search.best == "keep = 1\n"
+    assert search.defects == {"faulty": "IndexError: list index out of range"}

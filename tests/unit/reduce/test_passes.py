@@ -177,6 +177,16 @@ def test_a_computed_value_becomes_an_input() -> None:
     ]
 
 
+@pytest.mark.parametrize("choice", [0, 1, 2, -1])
+def test_values_that_cannot_be_written_stay_computations(choice: int) -> None:
+    text = "import torch\ndef f(x):\n    h = x.relu()\n    return h.sin()\nf(1)\n"
+    note = {"kind": "tensor", "shape": [3], "stride": [1], "dtype": "torch.quint8", "contiguous": True,
+            "requires_grad": False, "leaf": True}  # fmt: skip
+    for known in ({}, {"x.relu()": {"kind": "other"}}, {"x.relu()": {"kind": "plain", "text": "1"}}):
+        assert not changed(tensors.inputs(known, choice), text)
+    changed(tensors.inputs({"x.relu()": note}, choice), text)  # whatever it makes is Python
+
+
 def test_what_run_returns_never_becomes_a_constant() -> None:
     text = "def run():\n    x = [1]\n    return x[0]\n"
     note = {"kind": "plain", "text": "1"}

@@ -148,3 +148,21 @@ def join(tree: ast.Module) -> list[Change]:
 def merge(block: Block, one: ast.Assign, two: ast.Assign) -> None:
     one.targets = [*one.targets, *two.targets]
     remove(block, two)
+
+
+def without_line(text: str, line: int) -> str | None:
+    """The script without the statement that stands there, the innermost one; None where there is none."""
+    tree = ast.parse(text)
+    found: tuple[Block, ast.stmt] | None = None
+    for block in trees.blocks(tree):
+        for statement in block:
+            if statement.lineno <= line <= (statement.end_lineno or 0) and not isinstance(
+                statement, trees.SCOPES
+            ):
+                found = block, statement  # outer blocks come first
+    if found is None:
+        return None
+    before = trees.loaded(tree)
+    remove(*found)
+    trees.tidy(tree, before)
+    return trees.text_of(tree)

@@ -64,7 +64,7 @@ def inputs(notes: Notes, choice: int) -> Callable[[ast.Module], list[Change]]:
                     case ast.Assign(targets=[ast.Name(id=name)], value=value):
                         note = notes.get(ast.unparse(value))
                         options = literals(note) if note and note["kind"] == "tensor" else []
-                        if len(options) > choice:  # the last of them are the very values
+                        if options and len(options) > choice:  # the last of them are the very values
                             found.append(
                                 functools.partial(
                                     make_input, function, calls[0], statement, name, options[choice]
