@@ -199,8 +199,8 @@ def nothing_compiled(target: Mapping[str, Any]) -> str:
     name = target["name"]
     where = f"{name}:FUNCTION" if target["kind"] == "script" else "module:FUNCTION"
     return (
-        f"{name} hands nothing to torch.compile, so there is nothing to diagnose. "
-        f"To have a function of it compiled and diagnosed, name it: torchtriage diagnose {where} (it is called without arguments)"
+        f"{name} hands nothing to torch.compile, so there is nothing to look at. "
+        f"To have a function of it compiled, name it: {where} (it is called without arguments)"
     )
 
 

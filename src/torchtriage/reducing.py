@@ -24,6 +24,7 @@ from torchtriage.reduce import drive, files
 from torchtriage.reduce.drive import CannotReduce, Program, Wishes
 from torchtriage.report import reduction as reports
 from torchtriage.report.files import write
+from torchtriage.report.view import headline
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +58,8 @@ def reduce(
     if diagnosis is None:
         verdict = dataclasses.replace(settings, verdict_only=True)
         diagnosis = api.run(target, verdict, progress, note, command)
+    if diagnosis.kind in ("none", "inconclusive"):
+        raise UsageError(f"cannot reduce it: {why_not(diagnosis)}")
     folder = api.run_folder(
         {**target, "redact": more.redact}, dataclasses.replace(settings, verdict_only=True), "-reduce"
     )
@@ -88,6 +91,17 @@ def reduce(
         lab.close()
 
 
+def why_not(diagnosis: Diagnosis) -> str:
+    """Why there is nothing to reduce, in one line."""
+    error = diagnosis.program.eager_exception
+    if error is not None:
+        first = error.message.strip().partition("\n")[0][:200]
+        return f"the program fails in eager mode already: {error.type.rpartition('.')[2]}: {first}"
+    if diagnosis.kind == "none":
+        return "nothing is wrong that could be reduced"
+    return headline(diagnosis)
+
+
 def deliver(
     found: Reduction, lab: ScriptLab, folder: Path, more: ReduceSettings, note: Callable[[str], None]
 ) -> None:
@@ -106,6 +120,8 @@ def program_of(target: Mapping[str, Any]) -> Program:
     name, args = str(target["name"]), list(target.get("args", ()))
     if target["kind"] == "script":
         path = Path(name, "__main__.py") if Path(name).is_dir() else Path(name)
+        if Path(name).is_dir() and not path.is_file():
+            raise UsageError(f"the folder {name} has no __main__.py")
         text, folder = read(path), str(path.resolve().parent)
         return Program(with_arguments(text, [name, *args]) if args else text, (folder,))
     if target["kind"] == "module":

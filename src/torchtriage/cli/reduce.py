@@ -10,6 +10,7 @@ from typing import Any
 
 from torchtriage.api import Settings, UsageError
 from torchtriage.cli.diagnose import PlainProgress, Progress, check, end, leave, parse_target
+from torchtriage.reduce import drive
 from torchtriage.reducing import ReduceSettings, reduce
 from torchtriage.report import reduction as reports
 
@@ -58,7 +59,7 @@ class Shrinking:
         self.begin = time.monotonic()
 
     def note(self, text: str) -> None:
-        if text.startswith("reducing"):
+        if text == drive.FIRST:
             self.begin = time.monotonic()
         self.progress.note(text)
 

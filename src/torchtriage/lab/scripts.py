@@ -7,12 +7,14 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torchtriage.lab.stage import DROPPED, Nursery, Waiting, environment
+from torchtriage.probe import landlock
 from torchtriage.probe.keeper import signal_name
 
 MOST_FILES = 1000
@@ -110,8 +112,7 @@ class ScriptLab:
         script.write_text(request.text)
         workdir = folder / "work"
         workdir.mkdir()
-        for source in dict.fromkeys(filter(None, (self.workdir, *self.path))):
-            link_files(Path(source), workdir)
+        self.link_sources(workdir)
         job = {
             "file": str(script), "folder": str(workdir), "mode": request.mode, "path": self.path,
             "backend": request.backend, "threads": request.threads, "switches": dict(request.switches),
@@ -121,6 +122,10 @@ class ScriptLab:
         job_file.write_text(json.dumps(job))
         limits = {"kind": "script", "seconds": request.seconds, "bytes": self.bytes}
         return self.nursery().trial(job_file, limits, self.waiting)
+
+    def link_sources(self, folder: Path) -> None:
+        for source in dict.fromkeys(filter(None, (self.workdir, *self.path))):
+            link_files(Path(source), folder)
 
     def conclude(self, ended: dict[str, Any], folder: Path) -> ScriptEnd:
         log = str(ended.get("log", ""))
@@ -149,14 +154,26 @@ class ScriptLab:
         )
 
     def plain(self, script: Path, seconds: float, compiled: bool = True) -> tuple[int, str]:
-        """Run a script by plain `python` in a fresh process. Exit status (124: time-out) and the end of its output."""
+        """Run a script by plain `python` in a fresh process. Exit status (124: time-out) and the end of its output.
+
+        It finds the program's files where the program found them, and cannot change them where the kernel can see to it.
+        """
+        work = self.new_folder()
+        self.link_sources(work)
+        copy = work / script.name
+        copy.unlink(missing_ok=True)
+        shutil.copyfile(script, copy)
+        rules = landlock.ruleset((str(self.folder), tempfile.gettempdir(), "/dev", "/proc"))
         env = self.plain_environment("plain-cache")
         if not compiled:
             env["TORCHDYNAMO_DISABLE"] = "1"
         process = subprocess.Popen(
-            [self.python, script.name], cwd=script.parent, env=env, stdin=subprocess.DEVNULL,
+            [self.python, copy.name], cwd=work, env=env, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+            preexec_fn=rules.enter if rules is not None else None,
         )  # fmt: skip
+        if rules is not None:
+            rules.close()
         try:
             output, _ = process.communicate(timeout=seconds)
             status = process.returncode
@@ -164,7 +181,8 @@ class ScriptLab:
             os.killpg(process.pid, 9)
             output, _ = process.communicate()
             status = 124
-        text = output.decode(errors="replace")[-20_000:]
+        shutil.rmtree(work, ignore_errors=True)
+        text = output.decode(errors="replace").replace(f"{work}{os.sep}", "")[-20_000:]
         return status, text + (f"\n{signal_name(-status)}" if status < 0 else "")
 
     def plain_environment(self, cache: str) -> dict[str, str]:

@@ -19,24 +19,47 @@ REMOVE_AND_MAKE = sum(1 << bit for bit in range(4, 13))
 """Remove folders and files; make files, folders, links, sockets, pipes and devices."""
 
 
-def restrict(folders: Iterable[str]) -> bool:
-    """From now on this thread and what it starts write below these folders only. False where the kernel has no Landlock."""
+class Ruleset:
+    """Folders below which writing stays allowed. `enter` makes no lock and loads nothing: it may be called after a fork."""
+
+    def __init__(self, libc: ctypes.CDLL, descriptor: int):
+        self.libc, self.descriptor = libc, descriptor
+        self.prctl, self.syscall = libc.prctl, libc.syscall
+
+    def enter(self) -> bool:
+        """From now on this thread and what it starts write below the folders only."""
+        self.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+        return bool(self.syscall(RESTRICT_SELF, self.descriptor, 0) == 0)
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+def ruleset(folders: Iterable[str]) -> Ruleset | None:
+    """None where the kernel has no Landlock."""
     version = version_of_kernel()
     if version < 2:  # the first could not move files between folders at all
-        return False
+        return None
     libc = ctypes.CDLL(None, use_errno=True)
     rights = WRITE_FILE | REMOVE_AND_MAKE | REFER | (TRUNCATE if version >= 3 else 0)
     wanted = struct.pack("=Q", rights)
-    ruleset = libc.syscall(CREATE_RULESET, wanted, ctypes.c_size_t(len(wanted)), 0)
-    if ruleset < 0:
+    descriptor = libc.syscall(CREATE_RULESET, wanted, ctypes.c_size_t(len(wanted)), 0)
+    if descriptor < 0:
+        return None
+    for folder in folders:
+        allow(libc, descriptor, folder, rights)
+    return Ruleset(libc, descriptor)
+
+
+def restrict(folders: Iterable[str]) -> bool:
+    """Give up writing outside of these folders, for good. False where the kernel has no Landlock."""
+    rules = ruleset(folders)
+    if rules is None:
         return False
     try:
-        for folder in folders:
-            allow(libc, ruleset, folder, rights)
-        libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-        return bool(libc.syscall(RESTRICT_SELF, ruleset, 0) == 0)
+        return rules.enter()
     finally:
-        os.close(ruleset)
+        rules.close()
 
 
 def version_of_kernel() -> int:

@@ -63,6 +63,7 @@ def with_modules(text: str, read: Read, most: int = 60) -> str:
     done: set[str] = set()
     for _ in range(most):
         tree = ast.parse(text)
+        name_submodules(tree, read)
         step = next(
             (
                 (statement, name)
@@ -85,7 +86,7 @@ def put_in(tree: ast.Module, statement: ast.stmt, name: str, read: Read, done: s
     """Replace one import by the module. Raises ValueError where names would collide."""
     body: list[ast.stmt] = []
     if name not in done:
-        body = module_body(name, read(name) or "")
+        body = module_body(file_name(name, read), read(name) or "")
         fresh = trees.own_names(ast.Module(body, [])) - imported(body)
         if fresh & (trees.own_names(tree) - {trees.bound_by(a) for a in getattr(statement, "names", ())}):
             raise ValueError(f"names of {name} are in use")
@@ -103,6 +104,23 @@ def put_in(tree: ast.Module, statement: ast.stmt, name: str, read: Read, done: s
             body.append(ast.Import(names=others))
     position = tree.body.index(statement)
     tree.body[position : position + 1] = body
+
+
+def file_name(name: str, read: Read) -> str:
+    """What relative imports start from: in a package's own file it is one level deeper than the package's name."""
+    inside = f"{name}.__init__"
+    return inside if read(inside) is not None else name
+
+
+def name_submodules(tree: ast.Module, read: Read) -> None:
+    """`from pkg import model`, where that is a module, becomes `import pkg.model as model`."""
+    for position, node in enumerate(tree.body):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [(f"{node.module}.{alias.name}", alias.asname or alias.name) for alias in node.names]
+            if all(read(whole) is not None for whole, _ in names):
+                tree.body[position] = ast.Import(
+                    names=[ast.alias(name=whole, asname=short) for whole, short in names]
+                )
 
 
 def imported(body: list[ast.stmt]) -> set[str]:

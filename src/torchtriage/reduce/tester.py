@@ -70,6 +70,10 @@ class Tester:
         conditions = dataclasses.replace(self.conditions, seconds=seconds)
         return Tester(self.lab, self.failure, conditions, self.repeats)
 
+    def on(self, lab: Runs) -> Tester:
+        """The same in another lab."""
+        return Tester(lab, self.failure, self.conditions, self.repeats)
+
     def __call__(self, text: str) -> bool:
         if self.repeats > 1:
             return any(self.once(text) for _ in range(self.repeats))

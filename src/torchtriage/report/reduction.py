@@ -84,7 +84,7 @@ def logs(found: Reduction) -> Iterable[str]:
 def without_compiler_frames(output: str) -> str:
     """A traceback without the frames that lie in torch's compiler, but for the last few."""
     rows = output.rstrip().splitlines()
-    starts = [i for i, row in enumerate(rows) if re.match(r'\s+File ".*[/\\]torch[/\\]', row)]
+    starts = [i for i, row in enumerate(rows) if re.match(r'\s+File "(.*[/\\]torch[/\\]|<string>)', row)]
     cut: set[int] = set()
     for start in starts[:-3]:
         end = start + 1
@@ -92,13 +92,13 @@ def without_compiler_frames(output: str) -> str:
             end += 1
         cut.update(range(start, end))
     kept = [row for i, row in enumerate(rows) if i not in cut]
-    return "\n".join(kept)
+    return re.sub(r'(?m)^(\s+File ")[^"]*/site-packages/', r"\1", "\n".join(kept))
 
 
 def text(found: Reduction) -> str:
     """For the terminal."""
     lines = [found.script.rstrip(), ""]
-    lines.append(f"{found.failure}. {found.lines_before} lines → {found.lines}, {found.tests} scripts tried.")
+    lines.append(f"{found.failure}. {sizes(found)}, {found.tests} scripts tried.")
     if found.runs:
         lines.append(f"In fresh processes it fails {found.shown} times of {found.runs}; without the compiler it passes."
                      if found.fine_disabled else f"In fresh processes it fails {found.shown} times of {found.runs}.")  # fmt: skip
@@ -122,6 +122,11 @@ def text(found: Reduction) -> str:
     return "\n".join(lines) + "\n"
 
 
+def sizes(found: Reduction) -> str:
+    lines = view.count(found.lines_before, "line")
+    return f"{lines} → {found.lines} (without blank lines, comments and imports)"
+
+
 def page(found: Reduction) -> str:
     """One HTML file that needs nothing else."""
     rows = "".join(
@@ -136,9 +141,7 @@ def page(found: Reduction) -> str:
         conditions=f"<h2>What the failure needs</h2><table>{rows}</table>" if rows else "",
         picture=picture(found),
         passes=passes(found),
-        search=escape(
-            f"{found.lines_before} lines → {found.lines}, {found.tests} scripts tried in {view.seconds(found.seconds)}"
-        ),
+        search=escape(f"{sizes(found)}, {found.tests} scripts tried in {view.seconds(found.seconds)}"),
         slips=f"<p>Other failures met on the way, and not followed: {slips}</p>" if slips else "",
     )
 
@@ -175,7 +178,7 @@ def passes(found: Reduction) -> str:
     for before, after in steps:
         lines[after.by] += before.lines - after.lines
     rows = "".join(
-        f"<tr><td>{escape(name)}</td><td>{times[name]} times</td><td>{lines[name]} lines</td></tr>"
+        f"<tr><td>{escape(name)}</td><td>{view.count(times[name], 'time')}</td><td>{view.count(lines[name], 'line')}</td></tr>"
         for name in sorted(times, key=lambda name: (-lines[name], -times[name]))
     )
     return f"<table>{rows}</table>" if rows else ""

@@ -73,7 +73,7 @@ def test_a_program_becomes_the_line_that_fails(tmp_path: Path) -> None:
         and "<svg" in reports.page(found)
         and "5 of 5" in reports.issue(found)
     )
-    assert re.search(r"<td>statements</td><td>\d+ times</td><td>\d+ lines</td>", reports.page(found))
+    assert re.search(r"<td>statements</td><td>\d+ times?</td><td>\d+ lines?</td>", reports.page(found))
 
 
 def test_a_redacted_issue_names_no_path_and_no_code_of_the_program(tmp_path: Path) -> None:
@@ -141,8 +141,8 @@ def test_frames_of_the_compiler_are_left_out_of_the_log() -> None:
     rows = ["Traceback (most recent call last):", '  File "repro.py", line 3, in <module>', "    f()"]
     for number in range(8):
         rows += [f'  File "/x/torch/_dynamo/a{number}.py", line 1, in g', "    h()"]
+    rows += ['  File "<string>", line 6, in cached', '  File "/x/lib/site-packages/torch/b.py", line 1, in h']
     rows += ["ValueError: no"]
     shown = reports.without_compiler_frames("\n".join(rows))
-    assert (
-        "repro.py" in shown and "a7.py" in shown and "a0.py" not in shown and shown.endswith("ValueError: no")
-    )
+    assert "repro.py" in shown and "a7.py" in shown and "a0.py" not in shown
+    assert 'File "torch/b.py"' in shown and shown.endswith("ValueError: no")

@@ -169,6 +169,33 @@ def test_modules_are_put_into_the_script() -> None:
     assert names["out"] == (7, 3)
 
 
+PACKAGE = {
+    "detector": "from .model import Detector as D\nfrom . import sizes\n",
+    "detector.__init__": "",
+    "detector.model": "from .sizes import WIDTH\nclass Detector:\n    w = WIDTH\n",
+    "detector.sizes": "WIDTH = 7\n",
+    "detector.heads": "from .parts import PART\nHEAD = PART\n",
+    "detector.heads.__init__": "",
+    "detector.heads.parts": "from ..sizes import WIDTH\nPART = WIDTH + 1\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("from detector import D\nout = D.w\n", 7),
+        ("from detector import heads\nout = heads.HEAD\n", 8),
+        ("import detector.sizes as s\nout = s.WIDTH\n", 7),
+        ("from detector import sizes, heads\nout = sizes.WIDTH + heads.HEAD\n", 15),
+    ],
+)
+def test_a_package_of_the_users_is_put_into_the_script(text: str, value: int) -> None:
+    made = files.with_modules(text, PACKAGE.get)
+    names: dict[str, object] = {}
+    exec(made, names)
+    assert "import" not in made and names["out"] == value
+
+
 def test_a_module_that_changes_torch_stays() -> None:
     text = "import faulty\nout = faulty.WIDTH\n"
     assert files.with_modules(text, MODULES.get) == text
