@@ -154,7 +154,7 @@ def perform(job: ScriptJob) -> dict[str, Any]:
     except BaseException as error:
         if any(isinstance(link, PastStage) for link in exceptions.chain(error)):
             raise PastStage from None
-        result["exception"] = exceptions.describe(error) | {"script_line": line_in(job.name, error)}
+        result["exception"] = exceptions.describe(error) | lines_in(job.name, error)
     finally:
         sys.settrace(None)
     result["covered"] = sorted(lines)
@@ -165,12 +165,13 @@ def perform(job: ScriptJob) -> dict[str, Any]:
     return result
 
 
-def line_in(name: str, error: BaseException) -> int:
-    """The innermost line of the script that an exception came through; 0 where there is none."""
+def lines_in(name: str, error: BaseException) -> dict[str, int]:
+    """Lines of the script that an exception came through, 0 where there is none: the innermost, and the one in `run`."""
     while error.__context__ is not None and isinstance(error, EagerFails):
         error = error.__context__
-    frames = traceback.extract_tb(error.__traceback__)
-    return next((frame.lineno or 0 for frame in reversed(frames) if frame.filename == name), 0)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == name]
+    in_run = next((f.lineno or 0 for f in frames if f.name == RUN), 0)
+    return {"script_line": (frames[-1].lineno or 0) if frames else 0, "run_line": in_run}
 
 
 def stance(job: ScriptJob) -> Any:

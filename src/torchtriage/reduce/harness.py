@@ -80,6 +80,20 @@ def as_run(text: str, outside: bool = True) -> str:
     return trees.text_of(ast.Module([*stay, run], []))
 
 
+def ending_at(text: str, line: int) -> str | None:
+    """`run` up to the statement of it that stands there, whose exception ends it; None where there is no such statement."""
+    tree = ast.parse(text)
+    body = trees.functions(tree)["run"].body
+    for position, statement in enumerate(body[:-1]):
+        if statement.lineno <= line <= (statement.end_lineno or 0):
+            caught = ast.parse("try:\n    pass\nexcept Exception:\n    pass").body[0]
+            assert isinstance(caught, ast.Try)
+            caught.body = [statement]
+            body[position:-1] = [caught]
+            return trees.text_of(tree)
+    return None
+
+
 def empty_function(name: str, body: Block) -> ast.FunctionDef:
     found = ast.parse(f"def {name}():\n    pass").body[0]
     assert isinstance(found, ast.FunctionDef)

@@ -23,6 +23,7 @@ SLOW_SHARE, SLOW_ENOUGH = 0.4, 12.0
 """A reduced script must still take this share of the compile time of the program; so many seconds are always enough."""
 HANGS_AFTER = 30.0
 """Seconds after which a script that does not end is taken for one that never does."""
+CANNOT_RUN = "the program cannot be run as one script"
 MOST_WRITES = 20
 """Statements that may go because they change files outside."""
 REFUSED = re.compile(
@@ -111,13 +112,18 @@ def start(lab: Runs, text: str, diagnosis: Diagnosis, conditions: Conditions, tr
     kind = kind_of(diagnosis)
     texts = dict.fromkeys((harness.inlined(harness.flat(text)), harness.flat(text), text))
     problem = ""
+    refused: set[str] = set()
     for dynamic in ("", *other_dynamics(diagnosis)):
         for script in [text for text in texts for _ in range(tries)]:
+            if script in refused:
+                continue
             changed = harness.compiled_with(script, dynamic=eval_setting(dynamic)) if dynamic else script
             try:
                 found = start_of(lab, kind, changed, diagnosis, conditions)
             except CannotReduce as error:
                 problem = problem or str(error)
+                if str(error).startswith(CANNOT_RUN):  # that does not come and go
+                    refused.add(script)
                 continue
             return dataclasses.replace(found, dynamic=dynamic)
     raise CannotReduce(problem or "the program does not show the failure when it is run as one script")
@@ -229,13 +235,10 @@ def start_of_difference(lab: Runs, text: str, diagnosis: Diagnosis, conditions: 
     """Find what of the program differs, by looking at the results of its compiled calls and at its variables."""
     problem = "nothing that the program returns or leaves behind differs when it is run as one script"
     for script in with_kept(lab, text, conditions):
-        for outside in (True, False):
-            whole = harness.as_run(script, outside)
-            seen = lab.run(
-                conditions.request(whole, mode="observe", aspects=("stride", "requires_grad", "alias"))
-            )
+        for form in dict.fromkeys(harness.as_run(script, outside) for outside in (True, False)):
+            whole, seen = observed(lab, form, conditions)
             if seen.exception is not None:
-                problem = f"the program cannot be run as one script: {told(seen)}"
+                problem = f"{CANNOT_RUN}: {told(seen)}"
                 continue
             for row in harness.choose(seen.found, diagnosis.symptoms)[:6]:
                 aspect, form = FORMS.get(str(row["aspect"]), (str(row["aspect"]), "{}"))
@@ -247,6 +250,17 @@ def start_of_difference(lab: Runs, text: str, diagnosis: Diagnosis, conditions: 
                 except CannotReduce as error:
                     problem = str(error)
     raise CannotReduce(problem)
+
+
+def observed(lab: Runs, whole: str, conditions: Conditions) -> tuple[str, ScriptEnd]:
+    """What `run` leaves behind; where another failure ends it, without what comes after that."""
+    aspects = ("stride", "requires_grad", "alias")
+    seen = lab.run(conditions.request(whole, mode="observe", aspects=aspects))
+    if seen.exception is not None and seen.exception["type"].rpartition(".")[2] != "EagerFails":
+        ended = harness.ending_at(whole, int(seen.exception.get("run_line", 0)))
+        if ended is not None:
+            return ended, lab.run(conditions.request(ended, mode="observe", aspects=aspects))
+    return whole, seen
 
 
 def with_kept(lab: Runs, text: str, conditions: Conditions) -> list[str]:

@@ -118,6 +118,16 @@ def test_a_program_becomes_a_function_that_returns_its_variables() -> None:
     assert "size" in names  # read by a function: still a global
 
 
+def test_a_function_ends_where_another_failure_ended_it() -> None:
+    text = "def run():\n    seen = []\n    for n in (2, 1, 0, 5):\n        seen.append(4 / n)\n    later()\n    return seen\n"
+    made = harness.ending_at(text, 4)
+    assert made is not None and "later" not in made
+    names: dict[str, object] = {}
+    exec(made, names)
+    assert names["run"]() == [2.0, 4.0]  # type: ignore[operator]
+    assert harness.ending_at(text, 6) is None and harness.ending_at(text, 0) is None
+
+
 def test_results_of_compiled_calls_are_kept_where_they_are_made() -> None:
     text = "def net(x):\n    return [x]\ndef main():\n    print(len(net(5)))\nmain()\n"
     site = {"call": 0, "line": 4, "col": 14, "end_line": 4, "end_col": 20}

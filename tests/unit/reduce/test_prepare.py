@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from torchtriage.lab.scripts import ScriptEnd, ScriptRequest
+from torchtriage.model.diagnosis import Diagnosis, Program
 from torchtriage.reduce import prepare
 from torchtriage.reduce.passes import statements
 from torchtriage.reduce.tester import Conditions
@@ -63,3 +64,42 @@ def test_another_error_is_the_programs_own() -> None:
 def test_the_innermost_statement_of_a_line_goes(line: int, left: str | None) -> None:
     text = "x = 1\nfor i in range(2):\n    with open('a') as f:\n        f.write('b')\n"
     assert statements.without_line(text, line) == left
+
+
+class SecondFault:
+    """The results differ at the first call; the second raises, compiled only. Counts what is asked."""
+
+    def __init__(self, eager_fails: bool = False):
+        self.eager_fails = eager_fails
+        self.observed: list[str] = []
+
+    def run(self, request: ScriptRequest) -> ScriptEnd:
+        rows = request.text.splitlines()
+        if request.mode == "observe":
+            self.observed.append(request.text)
+            line = next((n for n, row in enumerate(rows, 1) if "second" in row), 0)
+            raised = self.eager_fails or "except Exception" not in request.text
+            if line and raised:
+                kind = "torchtriage.probe.script.EagerFails" if self.eager_fails else "builtins.ValueError"
+                return ScriptEnd(exception={"type": kind, "message": "boom", "run_line": line})
+        row = {"path": "{}['a']", "aspect": "value", "gross": True}
+        return ScriptEnd(found=(row,) if request.mode in ("observe", "compare") else ())
+
+
+PROGRAM = "a = first(1)\nb = second(2)\nc = third(b)\n"
+
+
+def verdict() -> Diagnosis:
+    return Diagnosis("bug", ("value",), Program("p.py"), first_failing_layer="inductor")
+
+
+def test_a_fault_that_comes_later_does_not_hide_the_one_that_is_looked_for() -> None:
+    start = prepare.start(SecondFault(), PROGRAM, verdict(), Conditions())
+    assert start.tester.failure.aspect == "value" and "third" not in start.text and "return a" in start.text
+
+
+def test_what_cannot_run_at_all_is_not_tried_again_and_again() -> None:
+    lab = SecondFault(eager_fails=True)
+    with pytest.raises(prepare.CannotReduce, match="cannot be run as one script"):
+        prepare.start(lab, PROGRAM, verdict(), Conditions())
+    assert len(lab.observed) == len(set(lab.observed))
