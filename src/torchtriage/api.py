@@ -78,8 +78,12 @@ def run(
     note: Callable[[str], None] = lambda text: None,
     command: str = "",
     live: Live | None = None,
+    finishes: bool = True,
 ) -> Diagnosis:
-    """Diagnose a target and write its report. Raises UsageError for what cannot be diagnosed at all."""
+    """Diagnose a target and write its report. Raises UsageError for what cannot be diagnosed at all.
+
+    `finishes`: False where more is to come: the same command then goes on from this run, until `finish` is called.
+    """
     begin = time.monotonic()
     folder = run_folder(target, settings)
     journal = open_journal(folder)
@@ -107,12 +111,18 @@ def run(
             version=__version__,
         )
         write_all(diagnosis, folder)
-        (folder / "finished").write_text(time.strftime("%Y-%m-%dT%H:%M:%S\n"))
+        if finishes:
+            finish(folder)
         return diagnosis
     except StageError as error:
         raise UsageError(str(error)) from error
     finally:
         journal.close()
+
+
+def finish(folder: Path) -> None:
+    """Mark a run as done: the same command begins anew."""
+    (folder / "finished").write_text(time.strftime("%Y-%m-%dT%H:%M:%S\n"))
 
 
 def diagnose(target: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Diagnosis:

@@ -57,7 +57,7 @@ def reduce(
     program = program_of(target)
     if diagnosis is None:
         verdict = dataclasses.replace(settings, verdict_only=True)
-        diagnosis = api.run(target, verdict, progress, note, command)
+        diagnosis = api.run(target, verdict, progress, note, command, finishes=False)
     if diagnosis.kind in ("none", "inconclusive"):
         raise UsageError(f"cannot reduce it: {why_not(diagnosis)}")
     folder = api.run_folder(
@@ -82,7 +82,8 @@ def reduce(
         found = dataclasses.replace(found, folder=api.shown_path(folder), command=command, bundle=bundle)
         deliver(found, lab, folder, more, note)
         if not found.stopped:
-            (folder / "finished").write_text(time.strftime("%Y-%m-%dT%H:%M:%S\n"))
+            api.finish(folder)
+            api.finish(Path(diagnosis.run_folder))
         return found
     except CannotReduce as error:
         raise UsageError(f"cannot reduce it: {error}") from error

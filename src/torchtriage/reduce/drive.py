@@ -126,7 +126,9 @@ def proven(
     note("what the failure needs")
     needed = conditions.find(text, tester)
     finish.save(folder / "repro.py", end.text)
-    name, keeps_from = rank.rank(end.text, files.reader(program.folders))
+    name, keeps_from = rank.rank(
+        end.text, files.reader(program.folders), is_file=lambda text: is_file(text, program)
+    )
     return dataclasses.replace(
         found,
         script=end.text,
@@ -141,26 +143,55 @@ def proven(
     )
 
 
-FROZEN = (
-    "torch.library",
-    "register_lowering",
-    "lowerings[",
-    "decompositions[",
-    "register_backend",
-    "register_fake",
-)
+def is_file(text: str, program: Program) -> bool:
+    """Whether a text names a file, from here or from where the program lies."""
+    try:
+        return any(Path(folder, text).is_file() for folder in ("", *program.folders))
+    except (OSError, ValueError):
+        return False
+
+
+LONGEST_FROZEN = 40
+"""Lines of a function that registers something: a longer one is the program itself, and is reduced."""
 
 
 def frozen_statements(tree: ast.Module) -> list[str]:
-    """What the program itself registers with torch stays: the fault may lie in it, and is not to be made another."""
-    found: list[str] = []
-    for statement in tree.body:
-        shown = ast.unparse(statement)
-        heads = [ast.unparse(d) for d in getattr(statement, "decorator_list", ())]
-        text = "\n".join(heads) if isinstance(statement, trees.SCOPES) else shown
-        if any(word in text for word in FROZEN):
-            found.append(shown)
-    return found
+    """What the program itself registers with torch stays, with what that is made of.
+
+    The fault may lie in it, and is not to be made another.
+    """
+    run = trees.functions(tree).get("run")
+    all_of = [s for s in (*tree.body, *(run.body if run is not None else ())) if s is not run]
+    frozen = [s for s in all_of if files.changes_torch(s) and lines_long(s) <= LONGEST_FROZEN]
+    while True:
+        read = {name for statement in frozen for name in trees.loaded(statement)}
+        called = {s.name for s in frozen if isinstance(s, trees.FUNCTIONS)}
+        more = [s for s in all_of if s not in frozen and (defines(s, read) or calls_only(s, called))]
+        if not more:
+            return [ast.unparse(s) for s in all_of if s in frozen]
+        frozen += more
+
+
+def lines_long(statement: ast.stmt) -> int:
+    return (statement.end_lineno or statement.lineno) - statement.lineno + 1
+
+
+def defines(statement: ast.stmt, names: set[str]) -> bool:
+    """Whether a statement is a function, a class or a variable with one of these names."""
+    match statement:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return name in names
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            return name in names
+    return False
+
+
+def calls_only(statement: ast.stmt, names: set[str]) -> bool:
+    """Whether a statement is a call of one of these functions."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
+            return name in names
+    return False
 
 
 # --- what is kept on the way -------------------------------------------------------------------------------

@@ -17,6 +17,16 @@ REGISTERS = re.compile(
 )
 
 
+CHANGES_TORCH = re.compile(
+    r"torch\.library|register_lowering|\blowerings\[|\bdecompositions\[|register_backend|register_fake|custom_op\("
+)
+
+
+def changes_torch(statement: ast.stmt) -> bool:
+    """Whether a statement, or a function that it defines, registers something with torch."""
+    return bool(CHANGES_TORCH.search(ast.unparse(statement)))
+
+
 def reader(folders: Sequence[str]) -> Read:
     """Reads modules that lie in these folders."""
 

@@ -153,6 +153,9 @@ def start_of(lab: Runs, kind: str, text: str, diagnosis: Diagnosis, conditions: 
             exception = compiled.exception
             if exception is None:
                 raise CannotReduce(f"the program, run as one script, raises nothing: {told(compiled)}")
+            known = diagnosis.symptom.exception if diagnosis.symptom is not None else None
+            if known is not None and known.torch_frames and not exception["torch_frames"]:
+                raise CannotReduce(f"the program, run as one script, fails in another way: {told(compiled)}")
             failure = of_exception("raises", exception)
             conditions = early_end(lab, text, failure, conditions)
         case "no-exception":

@@ -16,12 +16,20 @@ RANKS = (
 )
 
 
-def rank(text: str, own: Callable[[str], str | None]) -> tuple[str, str]:
-    """The rank, and in a sentence what the next better one would take. `own`: source of the user's modules."""
+def rank(
+    text: str, own: Callable[[str], str | None], is_file: Callable[[str], bool] = lambda name: False
+) -> tuple[str, str]:
+    """The rank, and in a sentence what the next better one would take.
+
+    `own`: source of the user's modules; `is_file`: whether a name is that of a file of the user's.
+    """
     packages = [p for p in packages_of(text) if p != "torch"]
     mine = [p for p in packages if own(p) is not None]
     if mine:
         return RANKS[3], f"it imports {', '.join(mine)}, which only you have"
+    named = sorted({t for t in texts_of(text) if is_file(t)})
+    if named:
+        return RANKS[3], f"it reads {', '.join(named)}"
     if reads_files(text):
         return RANKS[3], "it reads files"
     if packages:
@@ -41,6 +49,11 @@ def packages_of(text: str) -> list[str]:
             found.append(node.module)
     names = dict.fromkeys(name.partition(".")[0] for name in found)
     return [name for name in names if name not in sys.stdlib_module_names]
+
+
+def texts_of(text: str) -> list[str]:
+    nodes = ast.walk(ast.parse(text))
+    return [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value]
 
 
 def reads_files(text: str) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from torchtriage.lab.scripts import ScriptEnd, ScriptRequest
-from torchtriage.reduce import conditions, files, finish, graphs, harness, rank, redact
+from torchtriage.reduce import conditions, drive, files, finish, graphs, harness, rank, redact
 from torchtriage.reduce import tester as testers
 from torchtriage.reduce import tree as trees
 from torchtriage.reduce.engine import Search
@@ -311,3 +311,36 @@ def test_a_script_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
     with pytest.raises(OSError, match="No space"):
         finish.save(script, "second\n")
     assert script.read_text() == "first\n" and [p.name for p in tmp_path.iterdir()] == ["repro.py"]
+
+
+def test_files_that_a_script_reads_are_named() -> None:
+    found = rank.rank(
+        "import torch\nx = load('edges.txt')\n", {}.get, is_file=lambda text: text == "edges.txt"
+    )
+    assert found == ("needs files of yours", "it reads edges.txt")
+
+
+BACKEND = (
+    "import torch\nfrom torch._inductor import lowering\nscale = 2\nother = 3\ndef helper(x):\n    return x * scale\n"
+    "def backend():\n    def bad(x):\n        return helper(x)\n    lowering.lowerings[torch.ops.aten.sin] = bad\n"
+    "backend()\nmodel(other)\n"
+)
+
+
+def test_what_registers_with_torch_is_frozen_with_all_that_it_is_made_of() -> None:
+    kept = "\n".join(drive.frozen_statements(ast.parse(BACKEND)))
+    for text in ("scale = 2", "def helper", "def backend", "backend()"):
+        assert text in kept
+    assert "other" not in kept and "model" not in kept
+
+
+def test_a_program_that_registers_in_its_main_function_can_still_be_reduced() -> None:
+    long = "def main():\n    lowering.lowerings[a] = b\n" + "    x = 1\n" * 60 + "main()\n"
+    assert drive.frozen_statements(ast.parse(long)) == []
+    text = (
+        "def bad(x):\n    return x\ndef run():\n    lowering.lowerings[a] = bad\n    y = f(1)\n    return y\n"
+    )
+    assert drive.frozen_statements(ast.parse(text)) == [
+        "def bad(x):\n    return x",
+        "lowering.lowerings[a] = bad",
+    ]
