@@ -23,6 +23,7 @@ from torchtriage.trace.model import (
     Place,
     ShapeGuard,
     Symbol,
+    Unplaced,
     finite,
 )
 from torchtriage.trace.records import Event, Problem, Record, lenient_json
@@ -62,6 +63,7 @@ class LogBuilder:
         self.records = self.number = self.end = self.timed = 0
         self.torch_version = self.started = ""
         self.outside = CompileBuilder(OUTSIDE)
+        self.unplaced: dict[tuple[Place, ...], dict[str, int]] = {}
 
     def add(self, item: Event | Record | Problem) -> None:
         if isinstance(item, Event):
@@ -81,6 +83,8 @@ class LogBuilder:
             return
         compile = self.compile_of(data)
         compile.records += 1
+        if compile is self.outside and "stack" in data:
+            self.miss(item)
         if kind == "chromium_event":
             self.events_at.append(item.offset)
             event = lenient_json(item.payload) if item.payload is not None else data[kind]
@@ -126,6 +130,15 @@ class LogBuilder:
         self.problem_count += 1
         if len(self.problems) < PROBLEMS_KEPT:
             self.problems.append(problem)
+
+    def miss(self, item: Record) -> None:
+        """A record that should have a compile and has none: torch adds the stack that wrote it."""
+        stack = stack_of(item.data["stack"], self.strings)
+        titles = self.unplaced.setdefault(self.stacks.setdefault(stack, stack), {})
+        meta = item.data.get(item.kind)
+        name = meta.get("name") if isinstance(meta, dict) else None
+        title = self.intern(name if isinstance(name, str) and name else item.kind)
+        titles[title] = titles.get(title, 0) + 1
 
     def compile_of(self, data: dict[str, Any]) -> CompileBuilder:
         """The compile a record belongs to, made at its first record."""
@@ -184,6 +197,7 @@ class LogBuilder:
             sources=self.sources, outside=self.outside.finish(self.timeline), events=len(self.events_at),
             events_at=self.events_at, started=self.started, epoch=(self.timeline.zero or 0.0) / 1e6,
             steps=self.timeline.sums(), strings=self.strings,
+            unplaced=tuple(Unplaced(stack, tuple(titles.items())) for stack, titles in self.unplaced.items()),
         )  # fmt: skip
 
 

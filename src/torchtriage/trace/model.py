@@ -251,6 +251,15 @@ class Compile:
 
 
 @dataclass(frozen=True, slots=True)
+class Unplaced:
+    """Records that torch could not place in a compile, although it expected one: where it wrote them, and what."""
+
+    stack: tuple[Place, ...]
+    titles: tuple[tuple[str, int], ...]
+    """Kind or name -> how often."""
+
+
+@dataclass(frozen=True, slots=True)
 class Log:
     """One file: what one process (one rank) wrote."""
 
@@ -280,6 +289,7 @@ class Log:
     """Seconds since 1970 of the first event; spans count from here."""
     steps: dict[str, tuple[int, float, float]] = field(default_factory=dict)
     """Step name -> how often, seconds, own seconds."""
+    unplaced: tuple[Unplaced, ...] = ()
 
     @property
     def seconds(self) -> float:

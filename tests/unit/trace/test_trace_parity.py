@@ -1,0 +1,91 @@
+"""What tlparse shows or does that other tests do not look at: its flags, and where records say things about themselves."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from trace_writing import artifact, compiled, record, write
+from typer.testing import CliRunner
+
+from torchtriage.cli.trace import app
+from torchtriage.trace import read_trace
+
+FRAME = {"line": 7, "name": "export", "filename": 1, "loc": "trace_structured("}
+LATE = "V1130 09:00:00.000000 7"
+
+
+def run(*arguments: str | Path) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["trace", *map(str, arguments)])
+    return result.exit_code, result.output
+
+
+def dated(path: Path, age: float) -> Path:
+    """A log that was last written `age` seconds ago."""
+    now = path.stat().st_mtime
+    os.utime(path, (now, now - age))
+    return path
+
+
+def test_the_newest_log_of_a_folder_is_read_alone(tmp_path: Path) -> None:
+    dated(write(tmp_path, compiled(function="old"), name="b.log"), 100)
+    write(tmp_path, compiled(function="new"), name="a.log")
+    (log,) = read_trace(tmp_path, latest=True).logs
+    assert log.compiles[0].function == "new"
+    assert "1 log," in run(tmp_path, "--latest")[1]
+    assert "2 logs," in run(tmp_path)[1]
+
+
+def test_the_newest_run_of_several_ranks_is_read_whole_and_without_ranks_of_earlier_runs(
+    tmp_path: Path,
+) -> None:
+    late = compiled().replace(b"V1129 11:03:40.509000 7668", LATE.encode())
+    for rank in range(3):
+        dated(write(tmp_path, compiled(), name=f"rank_{rank}_old.log"), 100)
+    for rank in range(2):
+        dated(write(tmp_path, late, name=f"rank_{rank}_new.log"), rank)
+    assert [log.name for log in read_trace(tmp_path, latest=True).logs] == [
+        "rank_0_new.log",
+        "rank_1_new.log",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "flag", "status"),
+    [(b"", "--strict", 0), (b"noise\n", "--strict", 1), (b"noise\n", "--strict-compile-id", 0)],
+)
+def test_strict_ends_with_1_where_something_cannot_be_read(
+    tmp_path: Path, more: bytes, flag: str, status: int
+) -> None:
+    path = write(tmp_path, compiled(), more)
+    assert run(path)[0] == 0
+    assert run(path, flag)[0] == status
+
+
+def test_a_record_that_lacks_its_compile_is_kept_with_the_stack_that_wrote_it(tmp_path: Path) -> None:
+    names = record("str", ["/app/lib.py", 1], at=None)
+    lost = record("artifact", {"name": "note", "encoding": "string"}, "text", at=None, stack=[FRAME])
+    path = write(tmp_path, names, lost, lost, compiled())
+    (log,) = read_trace(path).logs
+    (one,) = log.unplaced
+    assert ([str(place) for place in one.stack], one.titles) == (["/app/lib.py:7"], (("note", 2),))
+    assert run(path, "--strict-compile-id")[0] == 1
+    known = write(tmp_path, artifact("note", "text", at=None), compiled(), name="known.log")
+    assert run(known, "--strict-compile-id")[0] == 0
+
+
+def test_a_header_of_the_callers_stands_on_top_as_it_is(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert run(write(tmp_path, compiled()), "--html", page, "--header-html", "<b>job 7</b>")[0] == 0
+    text = page.read_text()
+    assert text.index("<b>job 7</b>") < text.index("<h1>")
+
+
+def test_the_report_is_opened_where_it_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("typer.launch", opened.append)
+    path, page = write(tmp_path, compiled()), tmp_path / "page.html"
+    assert run(path, "--html", page, "--open")[0] == 0
+    assert opened == [str(page)]
+    assert run(path, "--open")[0] == 2
