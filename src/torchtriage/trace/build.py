@@ -38,6 +38,8 @@ CONFIG_FIELDS = {
     "dynamo_config": "dynamo", "inductor_config": "inductor", "functorch_config": "functorch",
     "compiler_config": "compiler",
 }  # fmt: skip
+#: What a header says of every artefact.
+COMMON = frozenset({"name", "encoding"})
 _CACHE_STATES = ("hit", "miss", "bypass", "disabled")
 
 
@@ -162,7 +164,9 @@ class LogBuilder:
     def artifact(self, item: Record, compile: CompileBuilder) -> Artifact:
         meta = item.data.get(item.kind)
         name = encoding = ""
+        more = "stack" in item.data
         if isinstance(meta, dict):
+            more = more or (item.payload is not None and not meta.keys() <= COMMON)
             name, encoding = meta.get("name", ""), meta.get("encoding", "")
             name = self.intern(name) if isinstance(name, str) else ""
             encoding = self.intern(encoding) if isinstance(encoding, str) else ""
@@ -172,7 +176,7 @@ class LogBuilder:
             digest = hashlib.md5(item.payload, usedforsecurity=False).hexdigest()
         made = Artifact(
             self.number, self.intern(item.kind), name, encoding, compile.id, attempt if isinstance(attempt, int) else 0,
-            item.offset, item.header_length, item.length, digest if isinstance(digest, str) else "",
+            item.offset, item.header_length, item.length, digest if isinstance(digest, str) else "", more,
         )  # fmt: skip
         self.number += 1
         self.artifacts.append(made)
@@ -271,7 +275,13 @@ def _symbol(
     unbacked = item.kind == "create_unbacked_symbol"
     compile.symbols.append(
         Symbol(
-            text["symbol"], text["val"], log.intern(text["vr"]), log.intern(text["source"]), place, unbacked
+            text["symbol"],
+            text["val"],
+            log.intern(text["vr"]),
+            log.intern(text["source"]),
+            place,
+            unbacked,
+            (item.offset, item.header_length),
         )
     )
 
@@ -280,18 +290,21 @@ def _shape(
     log: LogBuilder, item: Record, compile: CompileBuilder, meta: dict[str, Any], _: Artifact | None
 ) -> None:
     place = innermost(meta.get("user_stack"), log.strings)
+    record = item.offset, item.header_length
     if item.kind == "symbolic_shape_specialization":
         sources = meta.get("sources")
         named = ", ".join(map(str, sources)) if isinstance(sources, list) else ""
         text = f"{meta.get('symbol', '')} = {meta.get('value', '')}" + (f" ({named})" if named else "")
         texts = tuple(map(str, sources)) if isinstance(sources, list) else ()
         reason, value = str(meta.get("reason", "")), str(meta.get("value", ""))
-        compile.shape_guards.append(ShapeGuard(text, place, True, reason, texts, value))
+        compile.shape_guards.append(ShapeGuard(text, place, True, reason, texts, value, record))
     elif item.kind == "propagate_real_tensors":
         text = f"{meta.get('expr', '')}, taken as {meta.get('result', '')}"
-        compile.shape_guards.append(ShapeGuard(text, place, reason="the value of a real tensor"))
+        compile.shape_guards.append(
+            ShapeGuard(text, place, reason="the value of a real tensor", record=record)
+        )
     else:
-        compile.shape_guards.append(ShapeGuard(log.intern(str(meta.get("expr", ""))), place))
+        compile.shape_guards.append(ShapeGuard(log.intern(str(meta.get("expr", ""))), place, record=record))
 
 
 def _tensor(

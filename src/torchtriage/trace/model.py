@@ -14,6 +14,9 @@ from torchtriage.trace.records import Problem
 
 RESUME = re.compile(r"(?:torch_dynamo_resume_in_|__resume_at_\d+_in_)(.*?)(?:_at_\d+)?$")
 
+#: Kinds whose records are known by their names.
+NAMED_KINDS = frozenset({"artifact", "graph_dump", "dump_file", "link"})
+
 
 class CompileId(NamedTuple):
     """Which compilation a record belongs to; all None for records outside of one."""
@@ -64,9 +67,14 @@ class Artifact:
     length: int
     digest: str
     """MD5 of the payload as it is; empty where there is none."""
+    more: bool = False
+    """Its header says more than its name, see `torchtriage.trace.headers.about`."""
 
     @property
     def title(self) -> str:
+        """Its name; with the kind, where the name alone does not say what it is."""
+        if self.name and self.kind not in NAMED_KINDS:
+            return f"{self.kind}_{self.name}"
         return self.name or self.kind
 
 
@@ -121,6 +129,8 @@ class Symbol:
     source: str
     place: Place | None = None
     unbacked: bool = False
+    record: tuple[int, int] = (0, 0)
+    """Offset and length of its header, which has the stacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +144,8 @@ class ShapeGuard:
     sources: tuple[str, ...] = ()
     """What the symbol stood for, as `L['x'].size()[0]`, where it became a constant."""
     value: str = ""
+    record: tuple[int, int] = (0, 0)
+    """Offset and length of its header, which has the stacks."""
 
 
 @dataclass(frozen=True, slots=True)

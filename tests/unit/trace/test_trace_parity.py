@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from trace_writing import artifact, compiled, record, write
 from typer.testing import CliRunner
 
 from torchtriage.cli.trace import app
-from torchtriage.trace import read_trace
+from torchtriage.trace import Trace, read_trace
+from torchtriage.trace.bundle import Bundle, make_bundle, text_of, unpack
+from torchtriage.trace.page import make_page
 
 FRAME = {"line": 7, "name": "export", "filename": 1, "loc": "trace_structured("}
 LATE = "V1130 09:00:00.000000 7"
+
+
+def bundle_of(trace: Trace) -> tuple[Bundle, list[bytes]]:
+    bundle = make_bundle(trace, make_page(trace))
+    return bundle, list(unpack(bundle))
 
 
 def run(*arguments: str | Path) -> tuple[int, str]:
@@ -89,3 +98,59 @@ def test_the_report_is_opened_where_it_was_written(tmp_path: Path, monkeypatch: 
     assert run(path, "--html", page, "--open")[0] == 0
     assert opened == [str(page)]
     assert run(path, "--open")[0] == 2
+
+
+def test_what_a_header_says_beside_the_name_is_shown_with_the_artefact(tmp_path: Path) -> None:
+    names = record("str", ["/app/lib.py", 1], at=None)
+    code = record("inductor_output_code", {"filename": "/tmp/kernels/cabc.py"}, "code")
+    unknown = record("never_seen", {"name": "x", "stack": [FRAME], "level": 3}, "text")
+    trace = read_trace(write(tmp_path, names, compiled(), code, unknown, artifact("plain", "text")))
+    bundle, items = bundle_of(trace)
+    (row,) = bundle.index["compiles"]
+    shown = {bundle.index["names"][a[0]]: json.loads(items[a[4]]) for a in row[14] if a[4] >= 0}
+    assert shown == {
+        "inductor_output_code": {"filename": "/tmp/kernels/cabc.py"},
+        "never_seen_x": {"stack": ["/app/lib.py:7 in export: trace_structured("], "level": 3},
+    }
+
+
+def test_frames_of_a_record_without_payload_are_readable(tmp_path: Path) -> None:
+    names = record("str", ["/app/lib.py", 1], at=None)
+    trace = read_trace(
+        write(tmp_path, names, record("guard_added", {"expr": "s0 > 2", "stack": [FRAME]}), compiled())
+    )
+    (log,) = trace.logs
+    assert json.loads(text_of(trace, log, log.artifacts[0])) == {
+        "expr": "s0 > 2",
+        "stack": ["/app/lib.py:7 in export: trace_structured("],
+    }
+
+
+def test_a_condition_has_the_stacks_of_the_user_and_of_the_compiler(tmp_path: Path) -> None:
+    def frame(line: int, file: str) -> dict[str, Any]:
+        return {"line": line, "name": "f", "filename": file, "loc": "code"}
+
+    user, inside = [frame(3, "/app/model.py")], [frame(9, "/site-packages/torch/x.py")]
+    more = {"user_stack": user, "stack": inside}
+    parts = [record("guard_added_fast", {"expr": e, **more}) for e in ("s0 > 2", "s1 > 2")]
+    parts += [record("create_symbol", {"symbol": "s0"}), record("create_symbol", {"symbol": "s1", **more})]
+    bundle, items = bundle_of(read_trace(write(tmp_path, *parts, compiled())))
+    detail = json.loads(items[bundle.index["compiles"][0][12]])
+    ((mine, theirs),) = detail["stacks"]
+    assert [(p["file"], p["line"], p["code"]) for p in (*mine, *theirs)] == [
+        ("/app/model.py", 3, "code"), ("/site-packages/torch/x.py", 9, "code"),
+    ]  # fmt: skip
+    assert (detail["guard_stacks"], detail["symbol_stacks"]) == ([0, 0], [-1, 0])
+
+
+def test_stacks_have_their_code_and_records_without_a_compile_have_a_tree_of_their_own(
+    tmp_path: Path,
+) -> None:
+    names = record("str", ["/app/lib.py", 1], at=None)
+    start = record("dynamo_start", {"stack": [FRAME]})
+    lost = record("artifact", {"name": "note", "encoding": "string"}, "text", at=None, stack=[FRAME])
+    bundle, _ = bundle_of(read_trace(write(tmp_path, names, lost, start, compiled())))
+    index, words = bundle.index, bundle.index["names"]
+    for tree, here in ((index["stacks"], [0]), (index["unplaced"], [[words.index("note"), 1]])):
+        ((file, line, _, found, inner, code),) = tree["nodes"]
+        assert (words[file], line, words[code], found, inner) == ("/app/lib.py", 7, FRAME["loc"], here, [])

@@ -82,7 +82,7 @@ def test_every_artefact_is_in_the_page(tmp_path: Path) -> None:
     items = list(unpack(bundle))
     log = trace.logs[0]
     for row in bundle.index["compiles"]:
-        for (title, _, item, _), number in zip(row[14], trace.logs[0].compiles[0].artifacts):  # noqa: B905
+        for (title, _, item, _, _), number in zip(row[14], trace.logs[0].compiles[0].artifacts):  # noqa: B905
             assert bundle.index["names"][title] == log.artifacts[number].title
             assert items[item] == text_of(trace, log, log.artifacts[number])
     assert items.count("one\n\ttab ünï".encode()) == 1
