@@ -231,7 +231,7 @@ def _kernels(
             rows.extend(
                 [
                     number,
-                    k.name,
+                    f"{k.name}:{k.handle}" if k.handle else k.name,
                     k.kind,
                     [f"{p.short} {p.code}"[:120] for p in k.lines[:3]],
                     k.why if k.kind == "fallback" else "",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from test_trace_report import browse, needs_browser, page_of
 from trace_writing import artifact, compiled, record, write
 from typer.testing import CliRunner
 
 from torchtriage.cli.trace import app
 from torchtriage.trace import Trace, read_trace
+from torchtriage.trace.analyses.kernels import kernels_of
 from torchtriage.trace.bundle import Bundle, make_bundle, text_of, unpack
 from torchtriage.trace.page import make_page
 
@@ -154,3 +158,92 @@ def test_stacks_have_their_code_and_records_without_a_compile_have_a_tree_of_the
     for tree, here in ((index["stacks"], [0]), (index["unplaced"], [[words.index("note"), 1]])):
         ((file, line, _, found, inner, code),) = tree["nodes"]
         assert (words[file], line, words[code], found, inner) == ("/app/lib.py", 7, FRAME["loc"], here, [])
+
+
+CALLED_TWICE = """async_compile = None
+triton_poi_fused_0 = async_compile.triton('x', '''
+one
+two
+''')
+def call(args):
+    # Topologically Sorted Source Nodes: [a], Original ATen: [aten.mm]
+    # [Provenance debug handles] extern_kernels.mm:4
+    extern_kernels.mm(x, y)
+    # [Provenance debug handles] triton_poi_fused_0:1
+    triton_poi_fused_0.run(x)
+    # Topologically Sorted Source Nodes: [b], Original ATen: [aten.addmm]
+    # [Provenance debug handles] extern_kernels.mm:5
+    extern_kernels.mm(z, y)
+"""
+
+
+def traced_twice(tmp_path: Path) -> Trace:
+    """A kernel of a library that two lines call; a node that belongs to no kernel."""
+    lines = [("a", 5), ("b", 6), ("c", 7)]
+    graph = "".join(
+        f'         # File: /app/m.py:{n} in f, code: {x}\n        {x}: "f32" = x\n' for x, n in lines
+    )
+    post = "def forward(self):\n    mm = x\n    mm_1 = x\n    view = x\n    add = x\n"
+    mapping = {
+        "cppCodeToPost": {
+            "extern_kernels.mm:4": ["mm"], "extern_kernels.mm:5": ["mm_1"], "triton_poi_fused_0:1": ["add"],
+        },
+        "postToPre": {"mm": ["a"], "mm_1": ["b"], "view": ["c"], "add": ["c"]},
+    }  # fmt: skip
+    return read_trace(
+        write(
+            tmp_path, record("dynamo_output_graph", {}, graph), artifact("after_post_grad_graph", post),
+            record("inductor_output_code", {"filename": "x.py"}, CALLED_TWICE),
+            artifact("inductor_provenance_tracking_node_mappings", json.dumps(mapping), encoding="json"), compiled(),
+        )
+    )  # fmt: skip
+
+
+def test_the_calls_of_one_kernel_are_told_apart_where_torch_numbers_them(tmp_path: Path) -> None:
+    trace = traced_twice(tmp_path)
+    found = kernels_of(trace, trace.logs[0], trace.logs[0].compiles[0])
+    assert [(k.name, k.handle, k.aten, k.post, k.pre, k.code_line, k.code_lines) for k in found] == [
+        ("triton_poi_fused_0", "", (), ("add",), ("c",), 2, 3),
+        ("extern_kernels.mm", "4", ("aten.mm",), ("mm",), ("a",), 9, 0),
+        ("extern_kernels.mm", "5", ("aten.addmm",), ("mm_1",), ("b",), 14, 0),
+    ]
+    assert [str(p) for p in found[2].lines] == ["/app/m.py:6"]
+
+
+LIGHT = """setTimeout(() => {
+  const lines = [...document.querySelectorAll('#view .three p')], hot = () => lines.filter(p => p.classList.contains('hot')).map(p => p.textContent.trim()).join(' | ');
+  const point = text => { lines.find(p => p.textContent.includes(text) && p.onmouseenter).onmouseenter(); return hot(); };
+  document.body.dataset.call = point('extern_kernels.mm(z'); document.body.dataset.view = point('view = x');
+}, 400);"""
+
+
+@needs_browser
+def test_a_line_of_code_lights_its_own_nodes_and_a_node_without_kernel_the_line_it_comes_from(
+    tmp_path: Path,
+) -> None:
+    dom = browse(tmp_path, page_of(traced_twice(tmp_path)), "#p=0", LIGHT)
+    lit = re.search(r'data-call="([^"]*)" data-view="([^"]*)"', dom)
+    assert lit is not None
+    call = [
+        'b: "f32" = x',
+        "mm_1 = x",
+        "# [Provenance debug handles] extern_kernels.mm:5",
+        "extern_kernels.mm(z, y)",
+    ]
+    assert html.unescape(lit[1]) == " | ".join(call)
+    assert html.unescape(lit[2]) == 'c: "f32" = x | view = x'
+
+
+@needs_browser
+def test_generated_code_of_an_ahead_of_time_compilation_is_shown_beside_its_graphs(tmp_path: Path) -> None:
+    dump = {"name": "inductor_aot_wrapper_code", "type": "cpp", "filename": "/tmp/x.cpp"}
+    code = record("graph_dump", dump, "    aoti_torch_cpu_mm_out(\n", at=None)
+    mapping = {"cppCodeToPost": {"aoti_torch_cpu_mm_out": ["mm"]}, "postToPre": {"mm": ["a"]}}
+    trace = read_trace(
+        write(
+            tmp_path, artifact("before_pre_grad_graph", "    a = x\n", None), artifact("after_post_grad_graph", "    mm = x\n", None),
+            code, artifact("inductor_provenance_tracking_node_mappings", json.dumps(mapping), None),
+        )
+    )  # fmt: skip
+    dom = browse(tmp_path, page_of(trace), "#p=0")
+    assert re.findall(r'<p class="linked">\s*(.*?)</p>', dom) == ["a = x", "mm = x", "aoti_torch_cpu_mm_out("]
