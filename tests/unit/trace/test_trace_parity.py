@@ -11,12 +11,16 @@ from typing import Any
 
 import pytest
 from test_trace_report import browse, needs_browser, page_of
-from trace_writing import artifact, compiled, record, write
+from trace_writing import artifact, compiled, event, record, write
 from typer.testing import CliRunner
 
 from torchtriage.cli.trace import app
 from torchtriage.trace import Trace, read_trace
+from torchtriage.trace.analyses.collectives import disparities
+from torchtriage.trace.analyses.exports import export_issues
+from torchtriage.trace.analyses.failures import stops
 from torchtriage.trace.analyses.kernels import kernels_of
+from torchtriage.trace.analyses.ranks import rank_report
 from torchtriage.trace.bundle import Bundle, make_bundle, text_of, unpack
 from torchtriage.trace.page import make_page
 
@@ -247,3 +251,98 @@ def test_generated_code_of_an_ahead_of_time_compilation_is_shown_beside_its_grap
     )  # fmt: skip
     dom = browse(tmp_path, page_of(trace), "#p=0")
     assert re.findall(r'<p class="linked">\s*(.*?)</p>', dom) == ["a = x", "mm = x", "aoti_torch_cpu_mm_out("]
+
+
+ALL_REDUCE = "torch.ops._c10d_functional.all_reduce.default"
+
+
+def schedule(*names: str, at: tuple[int, int, int] = (0, 0, 0)) -> bytes:
+    return artifact("inductor_collective_schedule", json.dumps(names), at, "json") + compiled(at)
+
+
+def test_a_collective_that_is_commented_out_is_not_called(tmp_path: Path) -> None:
+    code = f"def call(args):\n    buf = {ALL_REDUCE}(x)\n    # {ALL_REDUCE}(x)\n    #{ALL_REDUCE}(x)\n"
+    trace = read_trace(
+        write(tmp_path, schedule(ALL_REDUCE, ALL_REDUCE), record("inductor_output_code", {}, code))
+    )
+    (one,) = disparities(trace)
+    assert (one.scheduled, one.in_code) == (((ALL_REDUCE, 2),), ((ALL_REDUCE, 1),))
+
+
+def test_a_rank_with_fewer_graphs_has_another_order_of_collectives(tmp_path: Path) -> None:
+    second = schedule("all_gather", at=(1, 0, 0))
+    for rank in range(3):
+        write(tmp_path, schedule("all_reduce"), second if rank < 2 else b"", name=f"rank_{rank}.log")
+    found = {d.what: d for d in rank_report(read_trace(tmp_path)).divergences}
+    one = found["collectives, or their order"]
+    assert one.groups == (("rank 0", "rank 1"), ("rank 2",))
+    assert one.first_difference == "first difference, entry 2: 1/0: all_gather against nothing"
+
+
+def test_ranks_that_run_graphs_in_another_order_are_told_with_the_first_that_differs(tmp_path: Path) -> None:
+    for rank, order in enumerate((["0/0", "1/0"], ["1/0", "0/0"])):
+        ran = {"graph_execution_order": [{"compile_id": one} for one in order]}
+        write(
+            tmp_path,
+            compiled(),
+            artifact("graph_execution", json.dumps(ran), None, "json"),
+            name=f"rank_{rank}.log",
+        )
+    (one,) = rank_report(read_trace(tmp_path)).divergences
+    assert (one.what, one.first_difference) == (
+        "the order in which graphs ran",
+        "first difference, entry 1: 0/0 against 1/0",
+    )
+
+
+def test_every_failure_and_restart_is_listed_with_the_line_of_its_break(tmp_path: Path) -> None:
+    told = (
+        "Graph break in user code at /app/m.py:5\nGraph Break Reason: Unsupported call\n  Explanation: none\n"
+    )
+    restarted = compiled(restart_reasons=["Unsupported call\n  Explanation: none", "a speculation failed"])
+    failed = compiled((1, 0, 0), "g", fail_type="ValueError", fail_reason="no")
+    path = write(tmp_path, artifact("dynamo_graph_break_reason", told), restarted, failed)
+    found = stops(read_trace(path))
+    assert [(str(s.compile), s.type, s.reason.split("\n")[0], s.place and s.place.short) for s in found] == [
+        ("0/0", "restart", "Unsupported call", "m.py:5"),
+        ("0/0", "restart", "a speculation failed", None),
+        ("1/0", "ValueError", "no", None),
+    ]
+    page = page_of(read_trace(path))
+    assert (
+        "a speculation failed"
+        in page.partition("<h2>Failures and restarts</h2>")[2].partition("</section>")[0]
+    )
+
+
+def test_a_guard_that_an_export_evaluated_is_an_issue_and_a_deferred_one_is_not(tmp_path: Path) -> None:
+    guard = {"expr": "Eq(s0, 3)", "prefix": "eval", "user_stack": [{**FRAME, "filename": "/app/m.py"}]}
+    parts = [
+        record("guard_added", guard, at=None), record("guard_added", {**guard, "expr": "s0 > 2", "prefix": "runtime_assert"}, at=None),
+        record("guard_added", {**guard, "expr": "s0 > 3"}),
+    ]  # fmt: skip
+    (issue,) = export_issues(read_trace(write(tmp_path, *parts, compiled())))
+    assert "Eq(s0, 3)" in issue.title
+    assert [str(place) for place in issue.stack] == ["/app/m.py:7"]
+
+
+def test_estimated_runtimes_are_a_process_of_their_own_beside_the_events(tmp_path: Path) -> None:
+    plan = {"ops": [{"name": "mm", "type": "compute", "estimated_runtime_ns": 5000}, {"name": "all_reduce", "estimated_runtime_ns": 1000}]}  # fmt: skip
+    meta = artifact("inductor_runtime_and_tensor_meta", json.dumps(plan), encoding="json")
+    path = write(
+        tmp_path, event("dynamo", "B", 1e6), event("dynamo", "E", 2e6), meta, compiled(), name="rank_2.log"
+    )
+    run(path, "--perfetto", tmp_path / "events.json")
+    events = json.loads((tmp_path / "events.json").read_text())
+    estimated = [(e["name"], e["ts"], e["dur"], e["pid"]) for e in events if e["ph"] == "X"]
+    assert estimated == [("mm", 1e6, 5.0, 1_000_002), ("all_reduce", 1e6 + 5, 1.0, 1_000_002)]
+    assert {e["pid"] for e in events if e["name"] == "dynamo"} == {2}
+
+
+def test_a_split_report_says_which_file_is_what(tmp_path: Path) -> None:
+    path = write(tmp_path, artifact("note", "alpha", (0, 0, 1)), compiled((0, 0, 1)), name="rank_3.log")
+    run(path, "--split", tmp_path / "out")
+    rows = json.loads((tmp_path / "out" / "artifacts.json").read_text())
+    (note,) = [row for row in rows if row["title"] == "note"]
+    assert (note["compile"], note["attempt"], note["rank"], note["offset"]) == ("0/0", 1, 3, 0)
+    assert (tmp_path / "out" / note["file"]).read_text() == "alpha"

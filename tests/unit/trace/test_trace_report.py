@@ -317,7 +317,7 @@ def test_a_folder_report_cannot_leave_its_folder(tmp_path: Path) -> None:
     )
     assert result.exit_code == 0, result.output
     written = [p for p in tmp_path.rglob("*") if p.is_file() and p not in (path, tmp_path / "p.json")]
-    assert len(written) == 8
+    assert len(written) == 9
     assert all(out in p.parents for p in written)
     assert safe_name("..") == "_"
 
