@@ -103,7 +103,9 @@ def make_bundle(trace: Trace, page: Page, capacity: int = CAPACITY) -> Bundle:
     compiles = [(log, c) for log in trace.logs for c in (*log.compiles, log.outside) if c.records]
     order = {(log.name, c.id): number for number, (log, c) in enumerate(compiles)}
     differing = guard_changes(trace)
-    details = [packer.add(_dump(_detail(log, c, differing.get((log.name, c.id), ())))) for log, c in compiles]
+    details = [
+        packer.add(_dump(_detail(log, c, differing.get((log.name, c.id), ()), packer))) for log, c in compiles
+    ]
     packer.close()
     kernels, kernel_items = _kernels(trace, compiles, packer)
     packer.close()
@@ -147,7 +149,7 @@ def _row(
     ]  # fmt: skip
 
 
-def _detail(log: Log, c: Compile, differing: tuple[GuardChange, ...]) -> dict[str, Any]:
+def _detail(log: Log, c: Compile, differing: tuple[GuardChange, ...], packer: Packer) -> dict[str, Any]:
     """Everything about a compile but its artefacts and its times."""
     stacks, guard_stacks, symbol_stacks = stacks_of(log, c)
     return {
@@ -155,7 +157,7 @@ def _detail(log: Log, c: Compile, differing: tuple[GuardChange, ...]) -> dict[st
         "symbols": c.symbols, "guards": c.shape_guards, "inputs": c.inputs, "caches": c.caches, "links": c.links,
         "attempts": c.attempts, "metrics": c.metrics.values, "backward": c.metrics.backward,
         "configs": c.metrics.configs, "phases": c.phases,
-        "stacks": stacks, "guard_stacks": guard_stacks, "symbol_stacks": symbol_stacks,
+        "stacks": [packer.add(text, text.decode("utf-8")) for text in map(_dump, stacks)], "guard_stacks": guard_stacks, "symbol_stacks": symbol_stacks,
     }  # fmt: skip
 
 
