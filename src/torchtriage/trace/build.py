@@ -26,7 +26,7 @@ from torchtriage.trace.model import (
     Unplaced,
     finite,
 )
-from torchtriage.trace.records import Event, Problem, Record, lenient_json
+from torchtriage.trace.records import ENVELOPE, Event, Problem, Record, lenient_json
 
 PROBLEMS_KEPT = 1000
 #: Kinds that are counted and digested but are no artefacts: they come in great numbers and have nothing to open.
@@ -38,6 +38,8 @@ CONFIG_FIELDS = {
     "dynamo_config": "dynamo", "inductor_config": "inductor", "functorch_config": "functorch",
     "compiler_config": "compiler",
 }  # fmt: skip
+#: Keys beside the kind that are shown with an artefact; so are those that nobody knows yet.
+TOLD = frozenset({"stack", "subgraph_name"})
 #: What a header says of every artefact.
 COMMON = frozenset({"name", "encoding"})
 _CACHE_STATES = ("hit", "miss", "bypass", "disabled")
@@ -164,7 +166,7 @@ class LogBuilder:
     def artifact(self, item: Record, compile: CompileBuilder) -> Artifact:
         meta = item.data.get(item.kind)
         name = encoding = ""
-        more = "stack" in item.data
+        more = any(key in TOLD or key not in ENVELOPE for key in item.data if key != item.kind)
         if isinstance(meta, dict):
             more = more or (item.payload is not None and not meta.keys() <= COMMON)
             name, encoding = meta.get("name", ""), meta.get("encoding", "")

@@ -20,7 +20,7 @@ from torchtriage.trace.analyses.recompiles import cut, guard_changes
 from torchtriage.trace.build import CONFIG_FIELDS
 from torchtriage.trace.frames import call_site, is_library
 from torchtriage.trace.guard_tree import GuardChange
-from torchtriage.trace.headers import about, readable, stacks_of
+from torchtriage.trace.headers import about, guard_list, readable, stacks_of
 from torchtriage.trace.load import Trace
 from torchtriage.trace.model import Artifact, Compile, Log, Place
 from torchtriage.trace.page import Page, plain
@@ -181,9 +181,13 @@ def _artifacts(trace: Trace, names: Names, packer: Packer) -> dict[str, dict[int
     all_of_them = [(log, one) for log in trace.logs for one in log.artifacts]
     all_of_them.sort(key=lambda pair: (pair[1].title, pair[0].name, pair[1].number))
     for log, one in all_of_them:
-        item = packer.known.get(one.digest, -1) if one.digest else -1
+        guards = one.kind == "dynamo_guards"
+        # guards name files by numbers of their log
+        key = f"{one.digest} {log.name}" if guards else one.digest
+        item = packer.known.get(key, -1) if key else -1
         if item < 0:
-            item = packer.add(b"" if packer.full() else text_of(trace, log, one), one.digest)
+            text = b"" if packer.full() else text_of(trace, log, one)
+            item = packer.add(guard_list(text, log.strings) if guards else text, key)
         said = _dump(about(trace, log, one)) if one.more else b"{}"
         more = packer.add(said, said.decode("utf-8")) if said != b"{}" else -1
         out[log.name][one.number] = [names(one.title), one.attempt, item, one.length, more]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from torchtriage.trace.build import COMMON
-from torchtriage.trace.frames import place_of, stack_of
+from torchtriage.trace.build import COMMON, TOLD
+from torchtriage.trace.frames import innermost, place_of, stack_of
 from torchtriage.trace.load import Trace
 from torchtriage.trace.model import Artifact, Compile, Log, Place
-from torchtriage.trace.records import HEADER, lenient_json
+from torchtriage.trace.records import ENVELOPE, HEADER, lenient_json
 
 #: Conditions and symbols of one compile whose stacks are read, and different stacks that are kept.
 READ, KEPT = 5000, 500
@@ -31,6 +31,18 @@ def readable(value: Any, strings: dict[int, str], depth: int = 0) -> Any:
     return value
 
 
+def guard_list(payload: bytes, strings: dict[int, str]) -> bytes:
+    """A `dynamo_guards` payload as a line a guard, with the user's line that it comes from; as it is where it is odd."""
+    rows = lenient_json(payload)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and "code" in row for row in rows):
+        return payload
+    lines = []
+    for row in rows:
+        place = innermost(row.get("user_stack"), strings)
+        lines.append(f"{row['code']}{f'  # {place} {place.code}'.rstrip() if place else ''}")
+    return "\n".join(lines).encode("utf-8", "replace")
+
+
 def about(trace: Trace, log: Log, one: Artifact) -> dict[str, Any]:
     """What the header of an artefact says beside what it is; of one without a payload, that is shown already."""
     header = trace.header(log, one)
@@ -40,8 +52,9 @@ def about(trace: Trace, log: Log, one: Artifact) -> dict[str, Any]:
         found = {
             key: value for key, value in meta.items() if key not in COMMON and value not in ({}, [], None)
         }
-    if "stack" in header:
-        found["written by"] = header["stack"]
+    for key, value in header.items():
+        if key != one.kind and (key in TOLD or key not in ENVELOPE):
+            found["written by" if key == "stack" else key] = value
     plain: dict[str, Any] = readable(found, log.strings)
     return plain
 

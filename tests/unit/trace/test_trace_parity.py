@@ -111,14 +111,14 @@ def test_the_report_is_opened_where_it_was_written(tmp_path: Path, monkeypatch: 
 def test_what_a_header_says_beside_the_name_is_shown_with_the_artefact(tmp_path: Path) -> None:
     names = record("str", ["/app/lib.py", 1], at=None)
     code = record("inductor_output_code", {"filename": "/tmp/kernels/cabc.py"}, "code")
-    unknown = record("never_seen", {"name": "x", "stack": [FRAME], "level": 3}, "text")
+    unknown = record("never_seen", {"name": "x", "stack": [FRAME], "level": 3}, "text", later=[1])
     trace = read_trace(write(tmp_path, names, compiled(), code, unknown, artifact("plain", "text")))
     bundle, items = bundle_of(trace)
     (row,) = bundle.index["compiles"]
     shown = {bundle.index["names"][a[0]]: json.loads(items[a[4]]) for a in row[14] if a[4] >= 0}
     assert shown == {
         "inductor_output_code": {"filename": "/tmp/kernels/cabc.py"},
-        "never_seen_x": {"stack": ["/app/lib.py:7 in export: trace_structured("], "level": 3},
+        "never_seen_x": {"stack": ["/app/lib.py:7 in export: trace_structured("], "level": 3, "later": [1]},
     }
 
 
@@ -347,3 +347,18 @@ def test_a_split_report_says_which_file_is_what(tmp_path: Path) -> None:
     (note,) = [row for row in rows if row["title"] == "note"]
     assert (note["compile"], note["attempt"], note["rank"], note["offset"]) == ("0/0", 1, 3, 0)
     assert (tmp_path / "out" / note["file"]).read_text() == "alpha"
+
+
+def test_guards_are_a_line_each_with_the_line_that_they_come_from(tmp_path: Path) -> None:
+    names = record("str", ["/app/lib.py", 1], at=None)
+    guards = [
+        {"code": "L['x'] == 3", "stack": None, "user_stack": [FRAME]},
+        {"code": "torch.grad", "stack": None},
+    ]
+    odd = record("dynamo_guards", {}, "no list", (1, 0, 0))
+    trace = read_trace(
+        write(tmp_path, names, record("dynamo_guards", {}, json.dumps(guards)), compiled(), odd)
+    )
+    _, items = bundle_of(trace)
+    assert b"L['x'] == 3  # /app/lib.py:7 trace_structured(\ntorch.grad" in items
+    assert b"no list" in items
