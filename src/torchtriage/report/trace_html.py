@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
-def render_html(bundle: Bundle) -> str:
-    """The page."""
-    return "".join(_parts(bundle))
+def render_html(bundle: Bundle, header: str = "") -> str:
+    """The page. `header` is HTML of the caller's for its top, taken as it is."""
+    return "".join(_parts(bundle, header))
 
 
-def _parts(bundle: Bundle) -> Iterator[str]:
+def _parts(bundle: Bundle, header: str) -> Iterator[str]:
     template = _environment().get_template("trace_report.html.j2")
     return template.generate(
         page=bundle.page, operators=bundle.operators, totals=bundle.page.totals, index=script_json(bundle.index),
         blocks=bundle.blocks, order=bundle.index["order"], widest=max((s for _, s in bundle.page.time.phases), default=0.0) or 1.0,
-        whole=sum(s for _, s in bundle.page.time.phases) or 1.0,
+        header=Markup(header), whole=sum(s for _, s in bundle.page.time.phases) or 1.0,
     )  # fmt: skip
 
 
@@ -51,11 +51,11 @@ def _environment() -> Environment:
     return environment
 
 
-def write_html(bundle: Bundle, path: Path) -> None:
+def write_html(bundle: Bundle, path: Path, header: str = "") -> None:
     """The page as a file; its folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:  # part by part: a large page is not held as one text
-        file.writelines(_parts(bundle))
+        file.writelines(_parts(bundle, header))
 
 
 def script_json(value: Any) -> Markup:

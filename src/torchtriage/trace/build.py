@@ -23,9 +23,10 @@ from torchtriage.trace.model import (
     Place,
     ShapeGuard,
     Symbol,
+    Unplaced,
     finite,
 )
-from torchtriage.trace.records import Event, Problem, Record, lenient_json
+from torchtriage.trace.records import ENVELOPE, Event, Problem, Record, lenient_json
 
 PROBLEMS_KEPT = 1000
 #: Kinds that are counted and digested but are no artefacts: they come in great numbers and have nothing to open.
@@ -37,6 +38,10 @@ CONFIG_FIELDS = {
     "dynamo_config": "dynamo", "inductor_config": "inductor", "functorch_config": "functorch",
     "compiler_config": "compiler",
 }  # fmt: skip
+#: Keys beside the kind that are shown with an artefact; so are those that nobody knows yet.
+TOLD = frozenset({"stack", "subgraph_name"})
+#: What a header says of every artefact.
+COMMON = frozenset({"name", "encoding"})
 _CACHE_STATES = ("hit", "miss", "bypass", "disabled")
 
 
@@ -62,6 +67,7 @@ class LogBuilder:
         self.records = self.number = self.end = self.timed = 0
         self.torch_version = self.started = ""
         self.outside = CompileBuilder(OUTSIDE)
+        self.unplaced: dict[tuple[Place, ...], dict[str, int]] = {}
 
     def add(self, item: Event | Record | Problem) -> None:
         if isinstance(item, Event):
@@ -81,6 +87,8 @@ class LogBuilder:
             return
         compile = self.compile_of(data)
         compile.records += 1
+        if compile is self.outside and "stack" in data:
+            self.miss(item)
         if kind == "chromium_event":
             self.events_at.append(item.offset)
             event = lenient_json(item.payload) if item.payload is not None else data[kind]
@@ -127,6 +135,15 @@ class LogBuilder:
         if len(self.problems) < PROBLEMS_KEPT:
             self.problems.append(problem)
 
+    def miss(self, item: Record) -> None:
+        """A record that should have a compile and has none: torch adds the stack that wrote it."""
+        stack = stack_of(item.data["stack"], self.strings)
+        titles = self.unplaced.setdefault(self.stacks.setdefault(stack, stack), {})
+        meta = item.data.get(item.kind)
+        name = meta.get("name") if isinstance(meta, dict) else None
+        title = self.intern(name if isinstance(name, str) and name else item.kind)
+        titles[title] = titles.get(title, 0) + 1
+
     def compile_of(self, data: dict[str, Any]) -> CompileBuilder:
         """The compile a record belongs to, made at its first record."""
         get = data.get
@@ -149,7 +166,9 @@ class LogBuilder:
     def artifact(self, item: Record, compile: CompileBuilder) -> Artifact:
         meta = item.data.get(item.kind)
         name = encoding = ""
+        more = any(key in TOLD or key not in ENVELOPE for key in item.data if key != item.kind)
         if isinstance(meta, dict):
+            more = more or (item.payload is not None and not meta.keys() <= COMMON)
             name, encoding = meta.get("name", ""), meta.get("encoding", "")
             name = self.intern(name) if isinstance(name, str) else ""
             encoding = self.intern(encoding) if isinstance(encoding, str) else ""
@@ -159,7 +178,7 @@ class LogBuilder:
             digest = hashlib.md5(item.payload, usedforsecurity=False).hexdigest()
         made = Artifact(
             self.number, self.intern(item.kind), name, encoding, compile.id, attempt if isinstance(attempt, int) else 0,
-            item.offset, item.header_length, item.length, digest if isinstance(digest, str) else "",
+            item.offset, item.header_length, item.length, digest if isinstance(digest, str) else "", more,
         )  # fmt: skip
         self.number += 1
         self.artifacts.append(made)
@@ -184,6 +203,7 @@ class LogBuilder:
             sources=self.sources, outside=self.outside.finish(self.timeline), events=len(self.events_at),
             events_at=self.events_at, started=self.started, epoch=(self.timeline.zero or 0.0) / 1e6,
             steps=self.timeline.sums(), strings=self.strings,
+            unplaced=tuple(Unplaced(stack, tuple(titles.items())) for stack, titles in self.unplaced.items()),
         )  # fmt: skip
 
 
@@ -257,7 +277,13 @@ def _symbol(
     unbacked = item.kind == "create_unbacked_symbol"
     compile.symbols.append(
         Symbol(
-            text["symbol"], text["val"], log.intern(text["vr"]), log.intern(text["source"]), place, unbacked
+            text["symbol"],
+            text["val"],
+            log.intern(text["vr"]),
+            log.intern(text["source"]),
+            place,
+            unbacked,
+            (item.offset, item.header_length),
         )
     )
 
@@ -266,18 +292,21 @@ def _shape(
     log: LogBuilder, item: Record, compile: CompileBuilder, meta: dict[str, Any], _: Artifact | None
 ) -> None:
     place = innermost(meta.get("user_stack"), log.strings)
+    record = item.offset, item.header_length
     if item.kind == "symbolic_shape_specialization":
         sources = meta.get("sources")
         named = ", ".join(map(str, sources)) if isinstance(sources, list) else ""
         text = f"{meta.get('symbol', '')} = {meta.get('value', '')}" + (f" ({named})" if named else "")
         texts = tuple(map(str, sources)) if isinstance(sources, list) else ()
         reason, value = str(meta.get("reason", "")), str(meta.get("value", ""))
-        compile.shape_guards.append(ShapeGuard(text, place, True, reason, texts, value))
+        compile.shape_guards.append(ShapeGuard(text, place, True, reason, texts, value, record))
     elif item.kind == "propagate_real_tensors":
         text = f"{meta.get('expr', '')}, taken as {meta.get('result', '')}"
-        compile.shape_guards.append(ShapeGuard(text, place, reason="the value of a real tensor"))
+        compile.shape_guards.append(
+            ShapeGuard(text, place, reason="the value of a real tensor", record=record)
+        )
     else:
-        compile.shape_guards.append(ShapeGuard(log.intern(str(meta.get("expr", ""))), place))
+        compile.shape_guards.append(ShapeGuard(log.intern(str(meta.get("expr", ""))), place, record=record))
 
 
 def _tensor(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from torchtriage.trace.analyses.recompiles import cut, guard_changes
 from torchtriage.trace.build import CONFIG_FIELDS
 from torchtriage.trace.frames import call_site, is_library
 from torchtriage.trace.guard_tree import GuardChange
+from torchtriage.trace.headers import about, guard_list, readable, stacks_of
 from torchtriage.trace.load import Trace
 from torchtriage.trace.model import Artifact, Compile, Log, Place
 from torchtriage.trace.page import Page, plain
@@ -102,7 +103,9 @@ def make_bundle(trace: Trace, page: Page, capacity: int = CAPACITY) -> Bundle:
     compiles = [(log, c) for log in trace.logs for c in (*log.compiles, log.outside) if c.records]
     order = {(log.name, c.id): number for number, (log, c) in enumerate(compiles)}
     differing = guard_changes(trace)
-    details = [packer.add(_dump(_detail(c, differing.get((log.name, c.id), ())))) for log, c in compiles]
+    details = [
+        packer.add(_dump(_detail(log, c, differing.get((log.name, c.id), ()), packer))) for log, c in compiles
+    ]
     packer.close()
     kernels, kernel_items = _kernels(trace, compiles, packer)
     packer.close()
@@ -121,7 +124,8 @@ def make_bundle(trace: Trace, page: Page, capacity: int = CAPACITY) -> Bundle:
         "order": {f"{name} {cid}": number for (name, cid), number in order.items()},
         "items": packer.items,
         "flames": _flames(compiles, names),
-        "stacks": _trie(compiles, names),
+        "stacks": _trie(((c.stack, number) for number, (_, c) in enumerate(compiles)), names),
+        "unplaced": _trie(_unplaced(trace, names), names),
         "kernels": kernels,
         "configs": configs,
         "sources": _sources(compiles),
@@ -145,13 +149,15 @@ def _row(
     ]  # fmt: skip
 
 
-def _detail(c: Compile, differing: tuple[GuardChange, ...]) -> dict[str, Any]:
+def _detail(log: Log, c: Compile, differing: tuple[GuardChange, ...], packer: Packer) -> dict[str, Any]:
     """Everything about a compile but its artefacts and its times."""
+    stacks, guard_stacks, symbol_stacks = stacks_of(log, c)
     return {
         "stack": c.stack, "reasons": c.reasons, "differing": differing, "breaks": c.breaks, "failure": c.failure, "restarts": c.restarts,
         "symbols": c.symbols, "guards": c.shape_guards, "inputs": c.inputs, "caches": c.caches, "links": c.links,
         "attempts": c.attempts, "metrics": c.metrics.values, "backward": c.metrics.backward,
         "configs": c.metrics.configs, "phases": c.phases,
+        "stacks": [packer.add(text, text.decode("utf-8")) for text in map(_dump, stacks)], "guard_stacks": guard_stacks, "symbol_stacks": symbol_stacks,
     }  # fmt: skip
 
 
@@ -170,15 +176,21 @@ def _dump(value: Any) -> bytes:
 
 
 def _artifacts(trace: Trace, names: Names, packer: Packer) -> dict[str, dict[int, list[int]]]:
-    """Log -> artefact -> [title, attempt, item, bytes]. Alike artefacts lie side by side, which packs better."""
+    """Log -> artefact -> [title, attempt, item, bytes, item with what its header says]. Alike artefacts lie side by side, which packs better."""
     out: dict[str, dict[int, list[int]]] = {log.name: {} for log in trace.logs}
     all_of_them = [(log, one) for log in trace.logs for one in log.artifacts]
     all_of_them.sort(key=lambda pair: (pair[1].title, pair[0].name, pair[1].number))
     for log, one in all_of_them:
-        item = packer.known.get(one.digest, -1) if one.digest else -1
+        guards = one.kind == "dynamo_guards"
+        # guards name files by numbers of their log
+        key = f"{one.digest} {log.name}" if guards else one.digest
+        item = packer.known.get(key, -1) if key else -1
         if item < 0:
-            item = packer.add(b"" if packer.full() else text_of(trace, log, one), one.digest)
-        out[log.name][one.number] = [names(one.title), one.attempt, item, one.length]
+            text = b"" if packer.full() else text_of(trace, log, one)
+            item = packer.add(guard_list(text, log.strings) if guards else text, key)
+        said = _dump(about(trace, log, one)) if one.more else b"{}"
+        more = packer.add(said, said.decode("utf-8")) if said != b"{}" else -1
+        out[log.name][one.number] = [names(one.title), one.attempt, item, one.length, more]
     return out
 
 
@@ -190,6 +202,7 @@ def text_of(trace: Trace, log: Log, one: Artifact) -> bytes:
     meta = header.get(one.kind)
     if isinstance(meta, dict):
         meta = {key: value for key, value in meta.items() if key not in CONFIG_FIELDS}
+    meta = readable(meta, log.strings)
     try:
         return orjson.dumps(meta, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
     except (TypeError, ValueError):
@@ -224,7 +237,7 @@ def _kernels(
             rows.extend(
                 [
                     number,
-                    k.name,
+                    f"{k.name}:{k.handle}" if k.handle else k.name,
                     k.kind,
                     [f"{p.short} {p.code}"[:120] for p in k.lines[:3]],
                     k.why if k.kind == "fallback" else "",
@@ -258,22 +271,30 @@ def _flames(compiles: list[tuple[Log, Compile]], names: Names) -> dict[int, list
     return out
 
 
-def _trie(compiles: list[tuple[Log, Compile]], names: Names) -> dict[str, list[Any]]:
-    """Call stacks as a tree, flat: node = [file, line, function, compiles that begin here, numbers of children]."""
+def _unplaced(trace: Trace, names: Names) -> Iterator[tuple[tuple[Place, ...], list[int]]]:
+    """Stacks that wrote records without a compile, with [title, how often]."""
+    for log in trace.logs:
+        for one in log.unplaced:
+            for title, count in one.titles:
+                yield one.stack, [names(title), count]
+
+
+def _trie(stacks: Iterable[tuple[tuple[Place, ...], Any]], names: Names) -> dict[str, list[Any]]:
+    """Stacks as a tree, flat: node = [file, line, function, what belongs here, numbers of children, code]."""
     nodes: list[list[Any]] = []
     roots: list[int] = []
     known: dict[tuple[int, int, int, int], int] = {}
-    for number, (_, c) in enumerate(compiles):
+    for stack, what in stacks:
         at = -1
-        for place in c.stack:
+        for place in stack:
             key = (at, names(place.file), place.line, names(place.function))
             if key not in known:
                 known[key] = len(nodes)
                 (nodes[at][4] if at >= 0 else roots).append(len(nodes))
-                nodes.append([*key[1:], [], []])
+                nodes.append([*key[1:], [], [], names(place.code)])
             at = known[key]
         if at >= 0:
-            nodes[at][3].append(number)
+            nodes[at][3].append(what)
     return {"nodes": nodes, "roots": roots}
 
 

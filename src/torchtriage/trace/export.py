@@ -5,17 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from torchtriage.trace.analyses.collectives import operations_in
+from torchtriage.trace.analyses.recompiles import artifact_of
 from torchtriage.trace.bundle import text_of
 from torchtriage.trace.load import Trace
-from torchtriage.trace.model import Log
+from torchtriage.trace.model import Log, finite
 from torchtriage.trace.records import HEADER, Record, lenient_json, read_records
 from torchtriage.trace.sources import CHUNK
 
+#: Numbers of processes with estimates begin here; the compile events of a rank have its rank.
+ESTIMATES = 1_000_000
+ESTIMATE = "estimated runtime"
 _UNSAFE = re.compile(r"[^\w.+-]+")
 
 
@@ -26,8 +32,11 @@ def safe_name(text: str, limit: int = 80) -> str:
 
 
 def write_files(trace: Trace, folder: Path) -> int:
-    """`<log>/<compile>/<number>_<title>.<txt|json>` for every artefact; returns how many."""
-    count = 0
+    """`<log>/<compile>/<number>_<title>.<txt|json>` for every artefact; returns how many.
+
+    `artifacts.json` says which file is what, for scripts: log, compile, attempt, kind, title, offset of the record.
+    """
+    rows: list[dict[str, Any]] = []
     for number, log in enumerate(trace.logs):
         base = folder / f"{number:04d}_{safe_name(log.title)}"
         for one in log.artifacts:
@@ -39,11 +48,18 @@ def write_files(trace: Trace, folder: Path) -> int:
             place = base / f"{compile}_{one.attempt}"
             place.mkdir(parents=True, exist_ok=True)
             suffix = "json" if one.encoding == "json" or not one.digest else "txt"
-            (place / f"{one.number:06d}_{safe_name(one.title)}.{suffix}").write_bytes(
-                text_of(trace, log, one)
-            )
-            count += 1
-    return count
+            file = place / f"{one.number:06d}_{safe_name(one.title)}.{suffix}"
+            file.write_bytes(text_of(trace, log, one))
+            rows.append(
+                {
+                    "file": file.relative_to(folder).as_posix(), "log": log.name, "rank": log.rank,
+                    "compile": str(one.compile), "attempt": one.attempt, "kind": one.kind, "title": one.title,
+                    "offset": one.offset,
+                }
+            )  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "artifacts.json").write_bytes(orjson.dumps(rows, option=orjson.OPT_INDENT_2))
+    return len(rows)
 
 
 def write_records(trace: Trace, folder: Path) -> int:
@@ -78,7 +94,10 @@ def write_records(trace: Trace, folder: Path) -> int:
 
 
 def write_perfetto(trace: Trace, path: Path) -> int:
-    """All events as a JSON array, one process a rank; returns how many."""
+    """All events as a JSON array, one process a rank; returns how many.
+
+    What Inductor estimates that graphs take to run comes as a process of its own, which begins where the log begins.
+    """
     count = 0
     with path.open("wb") as out:
         out.write(b"[")
@@ -87,12 +106,39 @@ def write_perfetto(trace: Trace, path: Path) -> int:
             name = {"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": log.title}}
             out.write((b",\n" if count else b"\n") + orjson.dumps(name))
             count += 1
-            for event in events_of(log):
-                event["pid"] = pid
+            for event in chain(events_of(log), estimates_of(trace, log)):
+                event["pid"] = event.get("pid", 0) + pid if event.get("cat") == ESTIMATE else pid
                 out.write(b",\n" + orjson.dumps(event, option=orjson.OPT_NON_STR_KEYS))
                 count += 1
         out.write(b"\n]\n")
     return count - len(trace.logs)
+
+
+def estimates_of(trace: Trace, log: Log) -> Iterator[dict[str, Any]]:
+    """The estimated runtime of every operation, one thread a graph, one operation after the other."""
+    for thread, compile in enumerate(log.compiles):
+        one = artifact_of(log, compile, "inductor_runtime_and_tensor_meta")
+        operations = operations_in(trace.json(log, one)) if one is not None else []
+        common = {"cat": ESTIMATE, "pid": ESTIMATES, "tid": thread}
+        names = {"process_name": f"{log.title}: estimated runtime", "thread_name": f"graph {compile.id}"}
+        if operations:
+            yield from (
+                {"ph": "M", "name": key, "args": {"name": value}, **common} for key, value in names.items()
+            )
+        at = log.epoch * 1e6
+        for operation in operations:
+            length = max(0.0, finite(operation.get("estimated_runtime_ns"))) / 1e3
+            about = {"type": str(operation.get("type", "")), "graph": str(compile.id)}
+            name = str(operation.get("name", "?"))
+            yield {
+                "ph": "X",
+                "name": name,
+                "ts": round(at, 3),
+                "dur": round(length, 3),
+                "args": about,
+                **common,
+            }
+            at += length
 
 
 def events_of(log: Log) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ from torchtriage.trace.build import build_log
 from torchtriage.trace.model import Artifact, Compile, CompileId, Log, Totals
 from torchtriage.trace.parallel import read_together
 from torchtriage.trace.records import HEADER, Record, lenient_json, printable, read_log_items, read_records
-from torchtriage.trace.sources import CHUNK, NotATrace, Source, discover, materialise, scratch_folder
+from torchtriage.trace.sources import CHUNK, NotATrace, Source, discover, materialise, newest, scratch_folder
 
 T = TypeVar("T")
 #: Below this many bytes in all, starting processes costs more than it saves.
@@ -104,11 +104,13 @@ def read_trace(
     *,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    latest: bool = False,
 ) -> Trace:
     """Read a file, a folder, an archive or a URL, or several of them.
 
     Raises NotATrace, with one line for the user, where nothing of it is a trace; never on damaged content.
-    `progress` is called with logs done and logs in all.
+    `progress` is called with logs done and logs in all. With `latest` only the newest log is read, or those of all
+    ranks of the newest run.
     """
     places = [os.fspath(place)] if isinstance(place, (str, os.PathLike)) else [os.fspath(p) for p in place]
     sources: list[Source] = []
@@ -117,6 +119,8 @@ def read_trace(
         found, other = discover(one)
         sources.extend(found)
         passed.extend(other)
+    if latest:
+        sources = list(newest(sources))
     scratch = scratch_folder() if any(s.packing or s.member for s in sources) else None
     folder = scratch.name if scratch else ""
     logs = tuple(_read_all(sources, folder, workers, progress))

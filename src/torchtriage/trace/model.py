@@ -14,6 +14,9 @@ from torchtriage.trace.records import Problem
 
 RESUME = re.compile(r"(?:torch_dynamo_resume_in_|__resume_at_\d+_in_)(.*?)(?:_at_\d+)?$")
 
+#: Kinds whose records are known by their names.
+NAMED_KINDS = frozenset({"artifact", "graph_dump", "dump_file", "link"})
+
 
 class CompileId(NamedTuple):
     """Which compilation a record belongs to; all None for records outside of one."""
@@ -64,9 +67,14 @@ class Artifact:
     length: int
     digest: str
     """MD5 of the payload as it is; empty where there is none."""
+    more: bool = False
+    """Its header says more than its name, see `torchtriage.trace.headers.about`."""
 
     @property
     def title(self) -> str:
+        """Its name; with the kind, where the name alone does not say what it is."""
+        if self.name and self.kind not in NAMED_KINDS:
+            return f"{self.kind}_{self.name}"
         return self.name or self.kind
 
 
@@ -121,6 +129,8 @@ class Symbol:
     source: str
     place: Place | None = None
     unbacked: bool = False
+    record: tuple[int, int] = (0, 0)
+    """Offset and length of its header, which has the stacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +144,8 @@ class ShapeGuard:
     sources: tuple[str, ...] = ()
     """What the symbol stood for, as `L['x'].size()[0]`, where it became a constant."""
     value: str = ""
+    record: tuple[int, int] = (0, 0)
+    """Offset and length of its header, which has the stacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +263,15 @@ class Compile:
 
 
 @dataclass(frozen=True, slots=True)
+class Unplaced:
+    """Records that torch could not place in a compile, although it expected one: where it wrote them, and what."""
+
+    stack: tuple[Place, ...]
+    titles: tuple[tuple[str, int], ...]
+    """Kind or name -> how often."""
+
+
+@dataclass(frozen=True, slots=True)
 class Log:
     """One file: what one process (one rank) wrote."""
 
@@ -280,6 +301,7 @@ class Log:
     """Seconds since 1970 of the first event; spans count from here."""
     steps: dict[str, tuple[int, float, float]] = field(default_factory=dict)
     """Step name -> how often, seconds, own seconds."""
+    unplaced: tuple[Unplaced, ...] = ()
 
     @property
     def seconds(self) -> float:

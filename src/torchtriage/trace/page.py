@@ -9,6 +9,7 @@ from torchtriage.trace.analyses.caches import CacheUse, Starts, cache_use, start
 from torchtriage.trace.analyses.collectives import Runtime, Schedule, runtimes, schedules
 from torchtriage.trace.analyses.compile_time import TimeUse, Twins, time_use, twins
 from torchtriage.trace.analyses.eager import EagerFrame, eager_frames
+from torchtriage.trace.analyses.failures import Stop, stops
 from torchtriage.trace.analyses.graph_breaks import BreakSite, break_sites
 from torchtriage.trace.analyses.operators import operator_report
 from torchtriage.trace.analyses.ranks import RankReport, rank_report
@@ -54,6 +55,7 @@ class Page:
     twins: tuple[Twins, ...]
     specialised: tuple[Specialised, ...]
     eager: tuple[EagerFrame, ...]
+    stops: tuple[Stop, ...]
     ranks: RankReport
     schedules: tuple[Schedule, ...]
     runtimes: tuple[Runtime, ...]
@@ -78,7 +80,7 @@ def make_page(trace: Trace, version: str = "") -> Page:
     return Page(
         name=trace.name, totals=trace.totals, verdicts=verdicts(trace), recompiles=recompile_causes(trace),
         breaks=break_sites(trace), time=time_use(trace), caches=cache_use(trace), starts=starts(trace),
-        twins=twins(trace), specialised=specialised_sizes(trace), eager=eager_frames(trace), ranks=rank_report(trace),
+        twins=twins(trace), specialised=specialised_sizes(trace), eager=eager_frames(trace), stops=stops(trace), ranks=rank_report(trace),
         schedules=schedules(trace), runtimes=runtimes(trace),
         logs=logs, passed_over=trace.passed_over, version=version,
     )  # fmt: skip
@@ -102,6 +104,7 @@ def to_json(trace: Trace, page: Page) -> dict[str, Any]:
         "same_graphs": page.twins,
         "specialised_sizes": page.specialised,
         "eager_frames": page.eager,
+        "failures_and_restarts": page.stops,
         "operators": operator_report(trace),
         "ranks": page.ranks,
         "collective_schedules": page.schedules,

@@ -18,9 +18,10 @@ import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
@@ -31,6 +32,8 @@ from torchtriage.trace.records import HEADER, Problem
 CHUNK = 1 << 20
 SNIFF = 256 << 10
 LONGEST_UNPACKED = 64 << 30
+#: Seconds within which the ranks of one run begin to write.
+TOGETHER = 600.0
 RANK = re.compile(r"(?:^|[^a-zA-Z])rank[_-]?(\d{1,6})(?!\d)")
 ZIP = b"PK\x03\x04"
 #: How a packed file begins -> the name of its packing.
@@ -115,6 +118,32 @@ def _folder(path: Path) -> tuple[tuple[Source, ...], tuple[str, ...]]:
         many = f"{len(passed)} files, none of them has" if passed else "an empty folder: no file with"
         raise NotATrace(f"{path}: {many} a TORCH_TRACE record. Was the program run with TORCH_TRACE={path}?")
     return _order(found), tuple(passed)
+
+
+def newest(sources: Sequence[Source]) -> tuple[Source, ...]:
+    """The log that was written last; where it is of a rank, the logs of all ranks of the same run.
+
+    Ranks of one run begin at about the same time: that tells their logs from those of earlier runs.
+    """
+    by_time = sorted(sources, key=lambda s: 0.0 if s.packing == "url" else os.path.getmtime(s.path))
+    last = by_time[-1]
+    if last.rank is None:
+        return (last,)
+    begun = _begun(last)
+    ranks = {s.rank: s for s in by_time if s.rank is not None and abs(_begun(s) - begun) <= TOGETHER}
+    return _order(list(ranks.values()))
+
+
+def _begun(source: Source) -> float:
+    """Seconds from the beginning of the year to the first record; records name no year."""
+    match = HEADER.search(peek(source))
+    try:
+        stamp = b" ".join(match.group(1, 2)).decode("ascii") if match else ""
+        return (
+            datetime.strptime(f"2000{stamp}", "%Y%m%d %H:%M:%S.%f") - datetime(2000, 1, 1)
+        ).total_seconds()
+    except ValueError:
+        return 0.0
 
 
 def _order(found: list[Source]) -> tuple[Source, ...]:

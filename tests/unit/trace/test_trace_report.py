@@ -82,7 +82,7 @@ def test_every_artefact_is_in_the_page(tmp_path: Path) -> None:
     items = list(unpack(bundle))
     log = trace.logs[0]
     for row in bundle.index["compiles"]:
-        for (title, _, item, _), number in zip(row[14], trace.logs[0].compiles[0].artifacts):  # noqa: B905
+        for (title, _, item, _, _), number in zip(row[14], trace.logs[0].compiles[0].artifacts):  # noqa: B905
             assert bundle.index["names"][title] == log.artifacts[number].title
             assert items[item] == text_of(trace, log, log.artifacts[number])
     assert items.count("one\n\ttab ünï".encode()) == 1
@@ -317,7 +317,7 @@ def test_a_folder_report_cannot_leave_its_folder(tmp_path: Path) -> None:
     )
     assert result.exit_code == 0, result.output
     written = [p for p in tmp_path.rglob("*") if p.is_file() and p not in (path, tmp_path / "p.json")]
-    assert len(written) == 7
+    assert len(written) == 9
     assert all(out in p.parents for p in written)
     assert safe_name("..") == "_"
 

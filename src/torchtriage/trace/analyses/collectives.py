@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 from torchtriage.trace.analyses.recompiles import artifact_of
 from torchtriage.trace.load import Trace
 from torchtriage.trace.model import finite
 
-#: A call of a collective in generated code, or of the wait for one.
-_CALL = re.compile(r"(?<![\w.])(torch\.ops\._c10d_functional\.\w+\.\w+)\(")
+#: A call of a collective in generated code, or of the wait for one; what is commented out is not called.
+_CALL = re.compile(r"^[^#\n]*?(?<![\w.])(torch\.ops\._c10d_functional\.\w+\.\w+)\(", re.M)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +89,21 @@ def schedules(trace: Trace) -> tuple[Schedule, ...]:
     return tuple(Schedule(compile, tuple(ranks), names) for (compile, names), ranks in groups.items())
 
 
+def operations_in(plain: Any) -> list[dict[str, Any]]:
+    """The operations of a graph with their estimates, as `inductor_runtime_and_tensor_meta` has them."""
+    ops = plain.get("ops") if isinstance(plain, dict) else None
+    return [op for op in ops if isinstance(op, dict)] if isinstance(ops, list) else []
+
+
 def runtimes(trace: Trace) -> tuple[Runtime, ...]:
     """Estimates, the largest difference between ranks first."""
     rows: dict[str, list[tuple[float, str, float]]] = {}
     for log in trace.logs:
         for compile in log.compiles:
             one = artifact_of(log, compile, "inductor_runtime_and_tensor_meta")
-            plain = trace.json(log, one) if one is not None else None
-            ops = plain.get("ops") if isinstance(plain, dict) else None
-            if not isinstance(ops, list):
+            known = operations_in(trace.json(log, one)) if one is not None else []
+            if not known:
                 continue
-            known = [op for op in ops if isinstance(op, dict)]
             total = sum(finite(op.get("estimated_runtime_ns")) for op in known) / 1e6
             shared = (
                 sum(finite(op.get("estimated_runtime_ns")) for op in known if op.get("type") == "collective")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torchtriage.trace.frames import innermost
+from torchtriage.trace.frames import innermost, stack_of
 from torchtriage.trace.load import Trace
-from torchtriage.trace.model import Log, Place
+from torchtriage.trace.model import OUTSIDE, Artifact, CompileId, Log, Place
 
 #: kind -> (title, what to do)
 ISSUES: dict[str, tuple[str, str]] = {
@@ -22,6 +22,10 @@ ISSUES: dict[str, tuple[str, str]] = {
     "propagate_real_tensors_provenance": (
         "the condition {expr} depends on data; tracing took it as {result}",
         "state what holds with torch._check, or express both branches with torch.cond or torch.where",
+    ),
+    "guard_added": (
+        "the condition {expr} was evaluated during the export, and became a guard",
+        "it may violate a constraint on dynamic sizes: let the size be constant, or do not compare it",
     ),
 }
 DEEPEST = 12
@@ -40,6 +44,9 @@ class ExportIssue:
     """Local variables and symbols with what is known of them."""
     derivation: tuple[str, ...] = ()
     """How the expression came about, indented, the expression first."""
+    stack: tuple[Place, ...] = ()
+    """The user's calls that led to it, outermost first."""
+    compile: CompileId = OUTSIDE
 
 
 def export_issues(trace: Trace) -> tuple[ExportIssue, ...]:
@@ -52,21 +59,23 @@ def export_issues(trace: Trace) -> tuple[ExportIssue, ...]:
         for one in log.artifacts:
             if one.kind != "expression_created" and one.kind not in ISSUES:
                 continue
+            if one.kind == "guard_added" and one.compile != OUTSIDE:
+                continue  # a guard of a compile, which may have guards
             meta = trace.header(log, one).get(one.kind)
             if not isinstance(meta, dict):
                 continue
+            if one.kind == "guard_added" and meta.get("prefix") != "eval":
+                continue  # deferred to run time: it does not constrain the export
             if one.kind == "expression_created":
                 created[str(meta.get("result_id"))] = meta
                 continue
-            issue = _issue(log, one.number, one.kind, meta, created)
+            issue = _issue(log, one, meta, created)
             found.setdefault((issue.kind, issue.title), issue)
     return tuple(found.values())
 
 
-def _issue(
-    log: Log, number: int, kind: str, meta: dict[str, Any], created: dict[Any, dict[str, Any]]
-) -> ExportIssue:
-    title, advice = ISSUES[kind]
+def _issue(log: Log, one: Artifact, meta: dict[str, Any], created: dict[Any, dict[str, Any]]) -> ExportIssue:
+    title, advice = ISSUES[one.kind]
     words = {name: str(meta.get(name, "?")) for name in ("op", "reason", "expr", "result")}
     frame = meta.get("frame_locals")
     frame = frame if isinstance(frame, dict) else {}
@@ -77,8 +86,9 @@ def _issue(
         for key, value in table.items()
     ]
     return ExportIssue(
-        kind, title.format(**words), advice, log.name, number, innermost(meta.get("user_stack"), log.strings),
+        one.kind, title.format(**words), advice, log.name, one.number, innermost(meta.get("user_stack"), log.strings),
         str(frame.get("loc") or ""), tuple(dict.fromkeys(values)), tuple(_derive(str(meta.get("expr_node_id")), created, log)),
+        stack_of(meta.get("user_stack"), log.strings), one.compile,
     )  # fmt: skip
 
 

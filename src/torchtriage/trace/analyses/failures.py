@@ -27,6 +27,34 @@ class FailureGroup:
     limit: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """One time that a compile did not go through: it failed, or tracing began again."""
+
+    log: str
+    compile: CompileId
+    function: str
+    type: str
+    """The exception, or `restart`."""
+    reason: str
+    place: Place | None
+
+
+def stops(trace: Trace) -> tuple[Stop, ...]:
+    """Every failure and every restart, in the order of the log."""
+    found: list[Stop] = []
+    for log, compile in trace.compiles():
+        function = compile.user_function
+        for reason in compile.restarts:
+            # metrics have no line of a restart; the graph break that caused it has
+            place = next((b.place for b in compile.breaks if b.reason and reason.startswith(b.reason)), None)
+            found.append(Stop(log.name, compile.id, function, "restart", reason, place))
+        if compile.failure is not None:
+            f = compile.failure
+            found.append(Stop(log.name, compile.id, function, f.type, f.reason, f.place))
+    return tuple(found)
+
+
 def failure_groups(trace: Trace) -> tuple[FailureGroup, ...]:
     """Groups, dearest first. The cost of a limit is what compiling the function again and again took."""
     of = siblings(trace)

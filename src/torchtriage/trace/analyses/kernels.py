@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchtriage.trace.load import Trace, once
@@ -13,6 +13,7 @@ from torchtriage.trace.records import lenient_json
 #: In generated code: a comment on what follows, a kernel's definition, a call of a kernel or of eager's operator.
 _CODE = re.compile(
     r"^[ \t]*(?:#|//) (?:Topologically Sorted )?Source Nodes: \[(?P<nodes>.*?)\], Original ATen: \[(?P<aten>.*?)\]"
+    r"|^[ \t]*(?:#|//) \[Provenance debug handles\] (?P<handle>[\w.]+:\d+)"
     r"|^[ \t]*(?P<defined>\w+) = async_compile\.\w+\("
     r"|^ {4,}(?:\w+ = )?(?P<called>(?:extern_kernels|torch\.ops)\.[\w.]+|(?:triton|cpp)_\w+|aoti_torch_(?:cpu|cuda|xpu|mps)_\w+)(?:\.run)?\("
     r"|(?:AOTI_TORCH_ERROR_CODE_CHECK\()(?P<called_cpp>aoti_torch_(?:cpu|cuda|xpu|mps)_\w+)\(",
@@ -30,7 +31,8 @@ _STACK = re.compile(
 )
 _FALLBACK_RANDOM = re.compile(r'"fallback_random": ?true')
 _RANDOM = re.compile(r"rand|dropout|bernoulli|normal|uniform|multinomial|exponential")
-_HANDLE = re.compile(r":\d+$")
+#: torch numbers the calls of kernels: `extern_kernels.mm:4` is one of several.
+_HANDLE = re.compile(r":(\d+)$")
 #: Graphs whose nodes have the user's lines, as Dynamo captured them and AOTAutograd made of them; and as lowered.
 _CAPTURED = (
     "dynamo_output_graph", "inductor_pre_grad_graph", "before_pre_grad_graph", "exported_program", "aot_joint_graph",
@@ -71,6 +73,8 @@ class Kernel:
     """Why it is no code of Inductor's own, where it is not."""
     seconds: float = 0.0
     """What compiling it took, where the log has it (Triton kernels)."""
+    handle: str = ""
+    """torch's number of this call, where the kernel is called more than once and the log tells the calls apart."""
 
 
 @dataclass(slots=True)
@@ -87,6 +91,8 @@ class _Section:
     """One graph that was lowered: forward or backward. Their kernels may have the same names."""
 
     seen: dict[str, _Seen] = field(default_factory=dict)
+    calls: dict[str, _Seen] = field(default_factory=dict)
+    """The same by call, where the code has torch's numbers of them."""
     mappings: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     stacks: dict[str, list[Place]] = field(default_factory=dict)
     nodes: dict[str, Place] = field(default_factory=dict)
@@ -103,7 +109,7 @@ def kernels_of(trace: Trace, log: Log, compile: Compile) -> tuple[Kernel, ...]:
             section = _Section()
             sections.append(section)
         if _is_code(one):
-            _scan_code(trace.text(log, one), number, section.seen)
+            _scan_code(trace.text(log, one), number, section)
         elif one.name == "inductor_provenance_tracking_node_mappings":
             _merge(section.mappings, trace.json(log, one))
         elif one.name == "inductor_triton_kernel_to_post_grad_nodes":
@@ -119,30 +125,48 @@ def kernels_of(trace: Trace, log: Log, compile: Compile) -> tuple[Kernel, ...]:
     found: list[Kernel] = []
     for index, section in enumerate(sections):
         direction = ("forward" if index == 0 else "backward") if backward and len(sections) > 1 else ""
-        names = dict.fromkeys((*section.seen, *section.mappings.get("cppCodeToPost", {}), *section.stacks))
-        found.extend(
-            _kernel(name, compile.id, section, {**captured, **section.nodes}, direction, times, random)
-            for name in names
-        )
+        lines = {**captured, **section.nodes}
+        for name, handles in _calls(section).items():
+            if len(handles) < 2:
+                found.append(_kernel(name, "", compile.id, section, lines, direction, times, random))
+                continue
+            for place, handle in enumerate(handles):
+                one_call = _kernel(name, handle, compile.id, section, lines, direction, times, random)
+                # its code and what compiling it took count once
+                found.append(replace(one_call, code_lines=0, seconds=0.0) if place else one_call)
     return tuple(found)
 
 
+def _calls(section: _Section) -> dict[str, list[str]]:
+    """Kernel -> torch's numbers of its calls, where the log has any."""
+    found: dict[str, list[str]] = {}
+    for key in (*section.seen, *section.calls, *section.mappings.get("cppCodeToPost", {}), *section.stacks):
+        handle = _HANDLE.search(key)
+        numbers = found.setdefault(_HANDLE.sub("", key), [])
+        if handle is not None and handle[1] not in numbers:
+            numbers.append(handle[1])
+    return found
+
+
 def _kernel(
-    name: str, compile: CompileId, section: _Section, nodes: dict[str, Place], direction: str,
+    name: str, handle: str, compile: CompileId, section: _Section, nodes: dict[str, Place], direction: str,
     times: dict[str, float], fallback_random: bool,
 ) -> Kernel:  # fmt: skip
-    code = section.seen.get(name)
-    post = section.mappings.get("cppCodeToPost", {}).get(name, [])
+    """One kernel, or one call of it."""
+    key = f"{name}:{handle}" if handle else name
+    code = section.calls.get(key) or section.seen.get(name)
+    defined = section.seen.get(name)
+    post = section.mappings.get("cppCodeToPost", {}).get(key, [])
     to_pre = section.mappings.get("postToPre", {})
     pre = dict.fromkeys([p for node in post for p in to_pre.get(node, [])] or (code.nodes if code else ()))
-    lines = dict.fromkeys(section.stacks.get(name, []))
+    lines = dict.fromkeys(section.stacks.get(key, []))
     for node in (*pre, *post):
         if node in nodes:
             lines[nodes[node]] = None
     return Kernel(
         name, kind_of(name), compile, tuple(code.aten) if code else (), tuple(post), tuple(pre), tuple(lines),
-        code.code if code else None, code.line if code else 0, code.lines if code else 0, direction,
-        why_not_generated(name, fallback_random), times.get(name, 0.0),
+        code.code if code else None, code.line if code else 0, defined.lines if defined else 0, direction,
+        why_not_generated(name, fallback_random), times.get(name, 0.0), handle,
     )  # fmt: skip
 
 
@@ -193,8 +217,9 @@ def kind_of(name: str) -> str:
     return "extern"
 
 
-def _scan_code(text: str, number: int, seen: dict[str, _Seen]) -> None:
+def _scan_code(text: str, number: int, section: _Section) -> None:
     """Kernels by definition and by call; the comment before says what they were fused from."""
+    seen, handle = section.seen, ""
     nodes: list[str] = []
     aten: list[str] = []
     end = min(
@@ -206,6 +231,9 @@ def _scan_code(text: str, number: int, seen: dict[str, _Seen]) -> None:
         if match["nodes"] is not None:
             nodes, aten = _names(match["nodes"]), _names(match["aten"])
             continue
+        if match["handle"] is not None:
+            handle = match["handle"]
+            continue
         name = match["defined"] or match["called"] or match["called_cpp"]
         if name.startswith("torch.ops.inductor._"):
             continue
@@ -214,6 +242,9 @@ def _scan_code(text: str, number: int, seen: dict[str, _Seen]) -> None:
             match.start(match.lastgroup or 0),
         )
         one = seen.setdefault(name, _Seen({}, {}, number, line))
+        if handle.rpartition(":")[0] == name:
+            section.calls[handle] = _Seen(dict.fromkeys(aten), dict.fromkeys(nodes), number, line)
+            handle = ""
         if match["defined"]:
             opened = text.find("'''", match.end())
             closed = text.find("'''", opened + 3) if opened >= 0 else -1
@@ -235,8 +266,9 @@ def _merge(mappings: dict[str, dict[str, list[str]]], plain: Any) -> None:
             into = mappings.setdefault(str(direction), {})
             for key, value in table.items():
                 if isinstance(value, list):
-                    known = into.setdefault(_HANDLE.sub("", str(key)), [])
-                    known.extend(str(v) for v in value if str(v) not in known)
+                    for name in dict.fromkeys((str(key), _HANDLE.sub("", str(key)))):
+                        known = into.setdefault(name, [])
+                        known.extend(str(v) for v in value if str(v) not in known)
 
 
 def _merge_stacks(stacks: dict[str, list[Place]], plain: Any) -> None:
@@ -244,14 +276,18 @@ def _merge_stacks(stacks: dict[str, list[Place]], plain: Any) -> None:
         return
     for key, value in plain.items():
         texts = value if isinstance(value, list) else [value]
-        places = stacks.setdefault(_HANDLE.sub("", str(key)), [])
-        for text in texts:
-            frames = list(_STACK.finditer(str(text)))
-            if frames:
-                last = frames[-1]
-                place = Place(last["file"], int(last["line"]), last["function"].strip(), last["code"].strip())
-                if place not in places:
-                    places.append(place)
+        for name in dict.fromkeys((str(key), _HANDLE.sub("", str(key)))):
+            places = stacks.setdefault(name, [])
+            places.extend(p for text in texts if (p := _innermost(str(text))) and p not in places)
+
+
+def _innermost(text: str) -> Place | None:
+    """The last frame of a stack that was printed as a traceback."""
+    frames = list(_STACK.finditer(text))
+    if not frames:
+        return None
+    last = frames[-1]
+    return Place(last["file"], int(last["line"]), last["function"].strip(), last["code"].strip())
 
 
 def node_lines(graph: str) -> dict[str, Place]:

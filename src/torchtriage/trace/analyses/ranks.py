@@ -10,7 +10,6 @@ from itertools import zip_longest
 from torchtriage.trace.analyses.recompiles import artifact_of
 from torchtriage.trace.load import Trace, once
 from torchtriage.trace.model import Compile, Log
-from torchtriage.trace.records import lenient_json
 
 #: Different texts of one compile that are read for their difference.
 COMPARED = 64
@@ -68,6 +67,7 @@ def rank_report(trace: Trace) -> RankReport:
         groups = _groups(trace, of)
         if len(groups) > 1:
             found.append(Divergence(what, tuple(g for _, g in groups), explain([key for key, _ in groups])))
+    found.extend(_collectives(trace))
     found.extend(_payloads(trace))
     return RankReport(rows, tuple(found), _waiting(trace))
 
@@ -141,7 +141,6 @@ ASPECTS: tuple[tuple[str, Callable[[Log], Hashable], Callable[[list[Hashable]], 
 #: artefact -> what it is to the user. Compared compile by compile.
 SHARED: tuple[tuple[str, str], ...] = (
     ("dynamo_output_graph", "graphs"),
-    ("inductor_collective_schedule", "collectives, or their order"),
     ("inductor_runtime_and_tensor_meta", "shapes of intermediate tensors"),
 )
 
@@ -205,20 +204,47 @@ def _around(left: str, right: str, width: int = 100) -> str:
     return f"{left[begin : begin + width]} against {right[begin : begin + width]}"
 
 
+def _collectives(trace: Trace) -> list[Divergence]:
+    """The collectives of all graphs of a rank in their order: a rank that has fewer, or none, is waited for for ever."""
+    orders: dict[tuple[str, ...], list[str]] = {}
+    for log in trace.logs:
+        if log.compiles:
+            plans = ((c.id, artifact_of(log, c, "inductor_collective_schedule")) for c in log.compiles)
+            texts = ((number, trace.json(log, one)) for number, one in plans if one is not None)
+            order = tuple(
+                f"{number}: {name}" for number, names in texts if isinstance(names, list) for name in names
+            )
+            orders.setdefault(order, []).append(log.title)
+    return _ordered("collectives, or their order", orders)
+
+
 def _execution(trace: Trace) -> list[Divergence]:
     """The order in which compiled graphs ran, where it was recorded."""
-    orders: dict[str, list[str]] = {}
+    orders: dict[tuple[str, ...], list[str]] = {}
     for log in trace.logs:
         for compile in (log.outside, *log.compiles):
             one = artifact_of(log, compile, "graph_execution", "inductor_graph_execution")
             if one is not None:
-                plain = lenient_json(trace.payload(log, one))
-                orders.setdefault(str(plain), []).append(log.title)
+                orders.setdefault(_ran(trace.json(log, one)), []).append(log.title)
                 break
+    return _ordered("the order in which graphs ran", orders)
+
+
+def _ran(plain: object) -> tuple[str, ...]:
+    """The compiles of a record of what ran, in its order; the record as it is where it is of another form."""
+    rows = plain.get("graph_execution_order") if isinstance(plain, dict) else None
+    if not isinstance(rows, list):
+        return (str(plain),)
+    return tuple(str(row.get("compile_id")) if isinstance(row, dict) else str(row) for row in rows)
+
+
+def _ordered(what: str, orders: dict[tuple[str, ...], list[str]]) -> list[Divergence]:
+    """A divergence where logs have different sequences, with the first entry in which the two largest groups differ."""
     if len(orders) < 2:
         return []
-    groups = sorted(orders.values(), key=lambda g: -len(g))
-    return [Divergence("the order in which graphs ran", tuple(map(tuple, groups)))]
+    groups = sorted(orders.items(), key=lambda g: -len(g[1]))
+    keys: list[Hashable] = [order for order, _ in groups]
+    return [Divergence(what, tuple(tuple(names) for _, names in groups), _first(keys))]
 
 
 def _waiting(trace: Trace, limit: int = 20) -> tuple[Waiting, ...]:

@@ -386,11 +386,13 @@ def _collectives(trace: Trace) -> Iterator[Verdict]:
 def _exports(trace: Trace) -> Iterator[Verdict]:
     for issue in export_issues(trace):
         details = [f"code: {issue.code}"] if issue.code else []
-        details += [f"{name} = {cut(value, 200)}" for name, value in issue.values[:12]]
-        details += list(issue.derivation[:20])
+        details += [f"reached through {_path(issue.stack)}"] if len(issue.stack) > 1 else []
+        details += [f"{name} = {cut(value, 200)}" for name, value in issue.values[:60]]
+        details += list(issue.derivation)
         yield Verdict(
-            "export", "problem", 0.0, issue.title + at(issue.place), issue.advice, issue.place, tuple(details)
-        )
+            "export", "problem", 0.0, issue.title + at(issue.place), issue.advice, issue.place, tuple(details),
+            ((issue.log, issue.compile),),
+        )  # fmt: skip
 
 
 def _sizes(trace: Trace) -> Iterator[Verdict]:
