@@ -45,7 +45,7 @@ def command(
         leave(130)
     show.close()
     sys.stdout.write(reports.text(found))
-    if found.stopped == "interrupted":
+    if found.stopped.startswith("interrupted"):
         leave(130)
     leave(0 if found.proven else 1)
 

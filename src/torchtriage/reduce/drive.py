@@ -83,19 +83,24 @@ def reduce(
         Remembered(start.tester, journal), start.text, wishes.jobs, wishes.deadline, writer,
         frozen=frozen_statements,
     )  # fmt: skip
-    stopped = ""
+    stopped, renamed = "", False
     try:
-        source.reduce(search, start.tester, straight=road == "graph")
+        try:
+            source.reduce(search, start.tester, straight=road == "graph")
+        except Interrupted:
+            stopped = TIME_UP
         if wishes.redact:
+            search.deadline = math.inf  # what is private goes, however late it is
             redact.rename(search)
-    except Interrupted:
-        stopped = TIME_UP
+            renamed = True
     except KeyboardInterrupt:
         stopped = "interrupted"
     except OSError as error:  # a full disk: what was written is whole
         stopped = f"nothing more can be written: {error.strerror}"
     finally:
         search.close()
+    if wishes.redact and not renamed:
+        stopped += ", before names were replaced"
     found = Reduction(
         failure=start.tester.failure.words(),
         script=writer.finished(search.best),

@@ -44,8 +44,17 @@ def is_smaller(text: str, other: str) -> bool:
 
 
 def needs_less(text: str, other: str) -> bool:
-    """Whether a script reads fewer of its own names: what they were computed from can then go."""
-    return reads_of(text) < reads_of(other)
+    """Whether a script reads fewer of its own names, or modules: what they were computed from can then go."""
+    return reads_of(text) < reads_of(other) or (
+        reads_of(text) == reads_of(other) and module_reads_of(text) < module_reads_of(other)
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def module_reads_of(text: str) -> int:
+    tree = ast.parse(text)
+    known = modules(tree) - {"torch"}
+    return sum(count for name, count in loaded(tree).items() if name in known)
 
 
 @functools.lru_cache(maxsize=256)

@@ -85,6 +85,18 @@ def test_a_redacted_issue_names_no_path_and_no_code_of_the_program(tmp_path: Pat
     assert "secret" not in issue and "repro.py" in issue and "InductorError" in issue
 
 
+def test_what_is_private_goes_also_when_the_time_is_up(tmp_path: Path) -> None:
+    text = "def boom(*a): ...\nclass SecretTower:\n    pass\nsecret = SecretTower()\nboom(secret)\n"
+    found = reduced(FakeLab(), tmp_path, text, redact=True, deadline=0.0)
+    assert found.stopped == drive.TIME_UP and found.redacted
+    assert "ecret" not in found.script and "boom" in found.script
+
+
+def test_an_interrupted_redaction_says_so(tmp_path: Path) -> None:
+    found = reduced(FakeLab(KeyboardInterrupt(), after=25), tmp_path, redact=True)
+    assert found.stopped == "interrupted, before names were replaced"
+
+
 def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     whole = FakeLab()
     reduced(whole, tmp_path / "whole")

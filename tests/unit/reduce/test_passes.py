@@ -177,6 +177,16 @@ def test_a_computed_value_becomes_an_input() -> None:
     ]
 
 
+def test_what_comes_from_outside_becomes_what_it_was() -> None:
+    text = "import sys\nwords = sys.stdin.read()\nprint(len(words))\n"
+    row = Row(
+        "values",
+        tensors.values({"sys.stdin.read()": {"kind": "plain", "text": "''"}}),
+        smaller=trees.needs_less,
+    )
+    assert only(row, text) == ["words = ''\nprint(len(words))\n"]
+
+
 @pytest.mark.parametrize("choice", [0, 1, 2, -1])
 def test_values_that_cannot_be_written_stay_computations(choice: int) -> None:
     text = "import torch\ndef f(x):\n    h = x.relu()\n    return h.sin()\nf(1)\n"

@@ -46,8 +46,27 @@ def inside_functions(tree: ast.Module) -> set[int]:
     return {id(node) for scope in scopes for node in ast.walk(scope)}
 
 
+OUTSIDE = {
+    "sys",
+    "os",
+    "time",
+    "datetime",
+    "random",
+    "uuid",
+    "socket",
+    "platform",
+    "getpass",
+    "pathlib",
+    "json",
+    "argparse",
+}
+"""Modules whose values are those of the machine or of the moment."""
+
+
 def depends(node: ast.expr, known: set[str]) -> bool:
-    return any(isinstance(n, ast.Name) and n.id not in known for n in ast.walk(node))
+    """Whether a value is computed from others, or comes from outside of the script."""
+    names = [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
+    return any(name not in known or name in OUTSIDE for name in names)
 
 
 def inputs(notes: Notes, choice: int) -> Callable[[ast.Module], list[Change]]:
