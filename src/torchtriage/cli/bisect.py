@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import shlex
 import shutil
 import signal
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from torchtriage.bisect.errors import BadInput, Stopped
 
 REGRESS = (
     "What counts as bad: any, signature (the failure of the bad end), eager (a difference from it), step-time, "
@@ -83,14 +86,13 @@ def bisect(
     settings = {name: value for name, value in locals().items() if name not in NOT_SETTINGS}
     for name in ("extra", "links", "further", "files", "hold"):
         settings[name] = tuple(settings[name] or ())
-    settings.update(regress="command" if command else regress, store_limit=int(store_limit * 1e9))
+    settings.update(regress="command" if command and regress == "signature" else regress)
     kind = "command" if command else "module" if module else ""
     go([target, *context.args], kind, settings, log, json_to, quiet)
 
 
 def go(words: list[str], kind: str, settings: dict[str, Any], log: str, json_to: str, quiet: bool) -> None:
     """Run, render, and leave with the exit status of the bisection."""
-    from torchtriage.bisect.errors import BadInput, Stopped
     from torchtriage.bisect.run import PlanOnly, Settings, run
 
     show = Notes(quiet or json_to == "-")
@@ -98,6 +100,7 @@ def go(words: list[str], kind: str, settings: dict[str, Any], log: str, json_to:
     try:
         for path in (log, json_to):
             check_writable(path)
+        settings["store_limit"] = bytes_of(settings["store_limit"], "--store-limit")
         found = run(
             target_of(words, kind), Settings(**settings), show.note,
             " ".join(["torchtriage", *map(shlex.quote, sys.argv[1:])]),
@@ -145,7 +148,6 @@ def write(found: Any, log: str, json_to: str) -> None:
 
 def target_of(words: list[str], kind: str) -> Any:
     """What TARGET is, by its form. Raises BadInput."""
-    from torchtriage.bisect.errors import BadInput
     from torchtriage.bisect.trial import Target
 
     name, args = words[0], tuple(words[1:])
@@ -169,10 +171,15 @@ def target_of(words: list[str], kind: str) -> Any:
     return Target("script", name, args)
 
 
+def bytes_of(gigabytes: float, name: str) -> int:
+    """Raises BadInput for what is no size."""
+    if not math.isfinite(gigabytes) or gigabytes < 0:
+        raise BadInput(f"{name} is a number of GB, 0 or more")
+    return int(gigabytes * 1e9)
+
+
 def check_writable(path: str) -> None:
     """Before a long run, not after it."""
-    from torchtriage.bisect.errors import BadInput
-
     if path not in ("", "-") and (Path(path).is_dir() or not Path(path).absolute().parent.is_dir()):
         raise BadInput(f"cannot write {path}")
 
@@ -206,23 +213,29 @@ def leave(status: int) -> None:
 def environments(
     store: Annotated[str, typer.Option(help="Folder of environments.")] = "",
     limit: Annotated[
-        float, typer.Option(help="Remove the longest unused until all fit in this many GB.")
-    ] = -1.0,
+        float | None, typer.Option(help="Remove the longest unused until all fit in this many GB.")
+    ] = None,
 ) -> None:
-    """List the environments that bisect has made; `--limit 0` removes them all."""
+    """List the environments that bisect has made; `--limit 0` removes all that are not in use."""
     from torchtriage.bisect.environments import Store
-    from torchtriage.bisect.errors import BadInput
     from torchtriage.bisect.provide import store_folder
     from torchtriage.bisect.sources import Sources
 
+    folder = store_folder(store)
+    known = Store(folder, Sources(), ())
     try:
-        known = Store(store_folder(store), Sources(), ())
-    except BadInput as error:
+        if limit is not None:
+            removed, freed = known.clean(bytes_of(limit, "--limit"))
+            print(f"{removed} removed, {freed / 1e9:.2f} GB freed")
+        listed = known.all()
+    except (BadInput, OSError) as error:
         print(f"torchtriage: {error}", file=sys.stderr)
         leave(2)
-    if limit >= 0:
-        removed, freed = known.clean(int(limit * 1e9))
-        print(f"{removed} removed, {freed / 1e9:.1f} GB freed")
-    for environment, holds, used in known.all():
+    if not listed:
+        print(f"no environments in {folder}")
+    for environment, holds, used in listed:
         when = time.strftime("%Y-%m-%d", time.localtime(used))
         print(f"{environment.bytes / 1e9:6.2f} GB  used {when}  {' '.join(holds)}  {environment.folder}")
+    if len(listed) > 1:
+        total = sum(environment.bytes for environment, _, _ in listed)
+        print(f"{total / 1e9:6.2f} GB  in {len(listed)} environments")
