@@ -14,6 +14,7 @@ from typing import Any
 
 from torchtriage import api
 from torchtriage.api import Settings, UsageError
+from torchtriage.lab import runs
 from torchtriage.lab.bundle import NAME as BUNDLE
 from torchtriage.lab.bundle import make_bundle
 from torchtriage.lab.local import Progress
@@ -76,10 +77,10 @@ def reduce(
     try:
         found = drive.reduce(lab, program, diagnosis, wishes, journal, folder, note, best)
         bundle = BUNDLE if more.bundle and found.proven else ""
-        found = dataclasses.replace(found, folder=api.shown_path(folder), command=command, bundle=bundle)
+        found = dataclasses.replace(found, folder=runs.shown(folder), command=command, bundle=bundle)
         deliver(found, lab, folder, more, note)
         if not found.stopped:
-            (folder / "finished").write_text(time.strftime("%Y-%m-%dT%H:%M:%S\n"))
+            runs.finish(folder)
         return found
     except CannotReduce as error:
         raise UsageError(f"cannot reduce it: {error}") from error

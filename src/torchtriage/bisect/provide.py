@@ -23,7 +23,7 @@ from torchtriage.bisect.companions import matching
 from torchtriage.bisect.environments import Environment, Store, Wanted
 from torchtriage.bisect.errors import BadInput
 from torchtriage.bisect.installers import installers
-from torchtriage.bisect.requirements import Beside, beside
+from torchtriage.bisect.requirements import Beside, beside, name_of, read_lines, text_of
 from torchtriage.bisect.sources import Sources, pip_configuration, sources
 from torchtriage.bisect.versions import (
     Candidate,
@@ -118,11 +118,8 @@ class Provider:
     def _beside(self, folder: Path) -> Beside:
         s = self.settings
         hold = s.hold
-        if (
-            canonicalize_name(s.package) != "torch"
-            and not any(h.startswith("torch") for h in hold)
-            and self.own_torch
-        ):
+        named = [*hold, *s.further, *(line for file in s.files for line in read_lines(Path(file)))]
+        if canonicalize_name(s.package) != "torch" and self.own_torch and "torch" not in map(name_of, named):
             hold = (*hold, f"torch=={self.own_torch.partition('+')[0]}")
         return beside(s.package, s.further, s.files, hold, folder)
 
@@ -144,13 +141,7 @@ class Provider:
     def _listing(self) -> Listing:
         s = self.settings
         if s.versions:
-            text = s.versions
-            if text.startswith("@"):
-                try:
-                    text = Path(text[1:]).read_text()
-                except OSError as error:
-                    raise BadInput(f"cannot read {text[1:]}: {error.strerror}") from error
-            return listed(text)
+            return listed(text_of(s.versions[1:]) if s.versions.startswith("@") else s.versions)
         pre = s.prereleases or self.sources.nightlies or any(is_prerelease(v) for v in (s.good, s.bad))
         return choose(self._wheels(s.package), self.interpreter, pre)
 

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
+import json
 import math
+import os
 import shlex
 import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-
-from torchtriage.bisect.errors import BadInput, Stopped
 
 REGRESS = (
     "What counts as bad: any, signature (the failure of the bad end), eager (a difference from it), step-time, "
     "compile-time, memory, recompiles, graph-breaks."
 )
 #: Parameters of the command that are no settings of the run.
-NOT_SETTINGS = {"context", "target", "command", "module", "log", "json_to", "quiet"}
+NOT_SETTINGS = {"context", "target", "command", "module", "log", "json_to", "quiet", "plan_only"}
 Many = list[str] | None
 
 
@@ -88,43 +90,69 @@ def bisect(
         settings[name] = tuple(settings[name] or ())
     settings.update(regress="command" if command and regress == "signature" else regress)
     kind = "command" if command else "module" if module else ""
-    go([target, *context.args], kind, settings, log, json_to, quiet)
+    answer = planned if plan_only else bisected
+    leave(go(lambda: answer([target, *context.args], kind, settings, log, json_to, quiet)))
 
 
-def go(words: list[str], kind: str, settings: dict[str, Any], log: str, json_to: str, quiet: bool) -> None:
-    """Run, render, and leave with the exit status of the bisection."""
-    from torchtriage.bisect.run import PlanOnly, Settings, run
+def bisected(
+    words: list[str], kind: str, settings: dict[str, Any], log: str, json_to: str, quiet: bool
+) -> int:
+    """Run and render; the exit status."""
+    from torchtriage.bisect.run import Settings, run
 
+    for path in (log, json_to):
+        check_writable(path)
+    settings["store_limit"] = bytes_of(settings["store_limit"], "--store-limit")
     show = Notes(quiet or json_to == "-")
+    command = " ".join(["torchtriage", *map(shlex.quote, sys.argv[1:])])
+    found = run(target_of(words, kind), Settings(**settings), show.note, command)
+    try:
+        write(found, log, json_to)
+    except BaseException:  # it is not finished before all is written
+        (Path(found.run_folder) / "finished").unlink(missing_ok=True)
+        raise
+    return int(found.exit_status)
+
+
+def planned(
+    words: list[str], kind: str, settings: dict[str, Any], log: str, json_to: str, quiet: bool
+) -> int:
+    """What it would take, on standard output or as JSON."""
+    from torchtriage.bisect.run import Settings, plan
+
+    check_writable(json_to)
+    settings["store_limit"] = bytes_of(settings["store_limit"], "--store-limit")
+    forecast = plan(target_of(words, kind), Settings(**settings), Notes(quiet or json_to == "-").note)
+    text = json.dumps(dataclasses.asdict(forecast), indent=2) + "\n"
+    if json_to not in ("", "-"):
+        Path(json_to).write_text(text, encoding="utf-8")
+    sys.stdout.write(text if json_to == "-" else forecast.text + "\n")
+    return 0
+
+
+def go(answer: Callable[[], int]) -> int:
+    """The exit status of an answer, or of what stopped it, which is told in one line."""
+    from torchtriage.bisect.errors import BadInput, Stopped
+
     signal.signal(signal.SIGTERM, ended)
     try:
-        for path in (log, json_to):
-            check_writable(path)
-        settings["store_limit"] = bytes_of(settings["store_limit"], "--store-limit")
-        found = run(
-            target_of(words, kind), Settings(**settings), show.note,
-            " ".join(["torchtriage", *map(shlex.quote, sys.argv[1:])]),
-        )  # fmt: skip
-        write(found, log, json_to)
-    except PlanOnly:
-        leave(0)
+        return answer()
     except BadInput as error:
         print(f"torchtriage: {error}", file=sys.stderr)
-        leave(2)
+        return 2
     except Stopped as error:
         print(f"torchtriage: {error}. Nothing is lost: the same command goes on from here", file=sys.stderr)
-        leave(3)
+        return 3
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         where = f": {error.filename}" if error.filename else ""
         more = ". Nothing is lost: the same command goes on from here" if full else ""
         print(f"torchtriage: {error.strerror or error}{where}{more}", file=sys.stderr)
-        leave(3 if full else 2)
+        return 3 if full else 2
     except KeyboardInterrupt as stop:
         word, status = ("ended", 143) if isinstance(stop, Ended) else ("interrupted", 130)
         print(f"torchtriage: {word}; the same command goes on from here", file=sys.stderr)
-        leave(status)
-    leave(found.exit_status)
+        return status
 
 
 def write(found: Any, log: str, json_to: str) -> None:
@@ -148,12 +176,17 @@ def write(found: Any, log: str, json_to: str) -> None:
 
 def target_of(words: list[str], kind: str) -> Any:
     """What TARGET is, by its form. Raises BadInput."""
+    from torchtriage.bisect.errors import BadInput
     from torchtriage.bisect.trial import Target
 
     name, args = words[0], tuple(words[1:])
     if kind == "command":
         if shutil.which(name) is None:
-            raise BadInput(f"no such command: {name}")
+            raise BadInput(
+                f"{name} is not executable: `chmod +x` it, or name its interpreter as `sh {name}`"
+                if Path(name).is_file()
+                else f"no such command: {name}"
+            )
         return Target("command", name, args)
     if kind == "module":
         return Target("module", name, args)
@@ -173,6 +206,8 @@ def target_of(words: list[str], kind: str) -> Any:
 
 def bytes_of(gigabytes: float, name: str) -> int:
     """Raises BadInput for what is no size."""
+    from torchtriage.bisect.errors import BadInput
+
     if not math.isfinite(gigabytes) or gigabytes < 0:
         raise BadInput(f"{name} is a number of GB, 0 or more")
     return int(gigabytes * 1e9)
@@ -180,7 +215,16 @@ def bytes_of(gigabytes: float, name: str) -> int:
 
 def check_writable(path: str) -> None:
     """Before a long run, not after it."""
-    if path not in ("", "-") and (Path(path).is_dir() or not Path(path).absolute().parent.is_dir()):
+    from torchtriage.bisect.errors import BadInput
+
+    if path in ("", "-"):
+        return
+    file = Path(path).absolute()
+    if (
+        file.is_dir()
+        or not file.parent.is_dir()
+        or not os.access(file if file.exists() else file.parent, os.W_OK)
+    ):
         raise BadInput(f"cannot write {path}")
 
 
@@ -218,6 +262,7 @@ def environments(
 ) -> None:
     """List the environments that bisect has made; `--limit 0` removes all that are not in use."""
     from torchtriage.bisect.environments import Store
+    from torchtriage.bisect.errors import BadInput
     from torchtriage.bisect.provide import store_folder
     from torchtriage.bisect.sources import Sources
 

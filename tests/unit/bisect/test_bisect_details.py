@@ -14,7 +14,7 @@ from torchtriage.bisect.commits import Commit, commit_of_wheel, on_main, span
 from torchtriage.bisect.companions import matching
 from torchtriage.bisect.errors import BadInput, CannotInstall
 from torchtriage.bisect.record import Replayed, log_text, read_log
-from torchtriage.bisect.requirements import beside
+from torchtriage.bisect.requirements import beside, read_lines
 from torchtriage.bisect.versions import Wheel, wheel_of
 from torchtriage.model.bisection import Bisection, Verdict
 
@@ -125,6 +125,31 @@ def test_requirements_lose_what_is_bisected_and_set_free_what_follows_torch(tmp_
 def test_where_another_package_is_bisected_torch_and_its_companions_stay(tmp_path: Path) -> None:
     found = beside("triton", ("triton", "torchvision==0.24.1"), (), ("torch==2.9.1",), tmp_path)
     assert found.fixed == ("torchvision==0.24.1", "torch==2.9.1")
+
+
+def test_options_of_a_requirements_file_keep_their_place(tmp_path: Path) -> None:
+    """What is left of a file is written to the run folder, from where a name beside the file would lead nowhere."""
+    place = tmp_path / "my project"
+    (place / "wheels").mkdir(parents=True)
+    for name in ("cons.txt", "r.txt"):
+        (place / name).write_text("-c cons.txt\n--find-links ./wheels\n--find-links nowhere\nnumpy\n")
+    found = beside("torch", (), (str(place / "r.txt"),), (), tmp_path)
+    assert found.fixed == ("numpy",)
+    lines = [
+        f"-c {(place / 'cons.txt').as_uri()}",
+        f"--find-links {(place / 'wheels').as_uri()}",
+        "--find-links nowhere",
+    ]
+    assert Path(found.files[0]).read_text().splitlines() == lines
+
+
+def test_a_requirements_file_that_includes_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("-r b.txt\n-r b.txt\n")
+    (tmp_path / "b.txt").write_text("numpy\n")
+    assert read_lines(tmp_path / "a.txt") == ["numpy", "numpy"]
+    (tmp_path / "b.txt").write_text("-r a.txt\n")
+    with pytest.raises(BadInput, match="includes itself"):
+        read_lines(tmp_path / "a.txt")
 
 
 # --- record ---------------------------------------------------------------------------------------
