@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from packaging.utils import canonicalize_name
+
 from torchtriage.bisect import judge as rules
 from torchtriage.bisect.errors import BadInput, CannotInstall
 from torchtriage.bisect.judge import Goal, Judged, Observed
@@ -29,6 +31,7 @@ from torchtriage.bisect.search import (
     tally,
 )
 from torchtriage.bisect.trial import Question
+from torchtriage.bisect.versions import same_version
 from torchtriage.lab.journal import Journal
 from torchtriage.model.bisection import Verdict
 
@@ -211,7 +214,7 @@ class Hunt:
             raise
         observed = self.runs.run(python, version, question)
         self.took += time.monotonic() - begin
-        has = dict(observed.facts.get("packages") or {}).get(self.plan.package.lower().replace("_", "-"))
+        has = dict(observed.facts.get("packages") or {}).get(canonicalize_name(self.plan.package))
         if self.plan.checked and has is not None and not same_version(str(has), version):
             raise BadInput(
                 f"the environment for {self.plan.package} {version} runs {has}: PYTHONPATH or the working folder hides it"
@@ -303,11 +306,6 @@ class Hunt:
             if judged.failed:
                 return "bad"
         return "good"
-
-
-def same_version(has: str, wanted: str) -> bool:
-    """2.13.0+cpu is 2.13.0."""
-    return has == wanted or has.partition("+")[0] == wanted.partition("+")[0]
 
 
 def duration(seconds: float) -> str:

@@ -32,6 +32,7 @@ from torchtriage.bisect.versions import (
     Wheel,
     between,
     choose,
+    date_named,
     listed,
     read_folder,
     read_index,
@@ -250,4 +251,5 @@ def is_version(word: str) -> bool:
 
 
 def is_prerelease(word: str) -> bool:
-    return is_version(word) and Version(word).is_prerelease
+    """Whether a version is one, or is named by the date of one."""
+    return bool(date_named(word)) or (is_version(word) and Version(word).is_prerelease)

@@ -251,9 +251,8 @@ def question_of(target: Target, settings: Settings) -> Question:
     """How the target is run each time."""
     if target.kind == "command":
         return Question()
-    module = {"pytorch-triton": "triton"}.get(settings.package, settings.package.replace("-", "_"))
     steps = 20 if settings.regress == "step-time" and target.kind == "callable" else 0
-    return Question(watch=settings.regress == "eager", steps=steps, imports=(module,))
+    return Question(watch=settings.regress == "eager", steps=steps, imports=(settings.package,))
 
 
 def forecast(settings: Settings, provider: Provider) -> Forecast:
