@@ -164,7 +164,7 @@ class Store:
             except Unreachable as error:
                 failure = error
                 if installer is not self.choice[-1]:
-                    self.note(f"{installer.name} cannot reach the index ({error}): going on with pip")
+                    self.note(f"{error}: going on with pip")
                     self.choice.remove(installer)
                 continue
             except (CannotInstall, Stopped) as error:
@@ -216,7 +216,7 @@ class Store:
         if kind == "disk" or (kind == "version" and shutil.disk_usage(self.folder).free < SPARE // 4):
             raise Stopped(f"the disk is full: {self.folder} has no room for another environment")
         if kind == "network":
-            raise Unreachable(f"{installer.name}: {reason(said)}")
+            raise Unreachable(f"{installer.name} cannot reach the index: {reason(said, kind)}")
         if process.returncode < 0:
             raise Stopped(f"{installer.name} was killed by signal {-process.returncode}")
         self.reach()

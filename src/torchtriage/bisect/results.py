@@ -241,7 +241,8 @@ def by_hand(g: Gathered, version: str) -> tuple[str, ...]:
         run = f'PATH="$PWD/{folder}/bin:$PATH" {shlex.join(runs)}'
     else:
         run = shlex.join([f"{folder}/bin/python", *runs])
-    return (f"python3 -m venv {folder}", f"{folder}/bin/{install}", run)
+    made = shlex.join([g.settings.python or "python3", "-m", "venv", folder])
+    return (made, f"{folder}/bin/{install}", run)
 
 
 def callable_words(target: Target) -> list[str]:

@@ -16,7 +16,7 @@ import pytest
 from torchtriage.bisect import environments
 from torchtriage.bisect.environments import MARK, Store, Wanted, taken
 from torchtriage.bisect.errors import CannotInstall, Stopped, Unreachable
-from torchtriage.bisect.installers import Installer, meaning, reason
+from torchtriage.bisect.installers import Failure, Installer, meaning, reason
 from torchtriage.bisect.sources import Sources, read_configuration, sources
 
 WANTED = Wanted(("torch==1.0",), python=sys.executable)
@@ -223,6 +223,47 @@ def test_the_reason_is_the_line_that_tells_most() -> None:
     assert meaning("a plain failure to build") == "version"
 
 
+#: uv's messages: a line that says little, then what caused it.
+CAUSES = "Using Python 3.11.7 environment at: /e\nerror: {}\n  cause: {}\n  cause: {}\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "failure", "shown"),
+    [
+        (
+            CAUSES.format(
+                "No solution found when resolving dependencies",
+                "Because x was not found, it fails",
+                "And because",
+            ),
+            "version",
+            "Because x was not found, it fails",
+        ),
+        (
+            CAUSES.format(
+                "Failed to read `x @ file:///x.whl`", "Failed to read from zip file", "no central directory"
+            ),
+            "version",
+            "Failed to read `x @ file:///x.whl` (no central directory)",
+        ),
+        (
+            CAUSES.format(
+                "Request failed after 3 retries", "error sending request for url (u)", "Connection refused"
+            ),
+            "network",
+            "error sending request for url (u)",
+        ),
+        (
+            "WARNING: Retrying after connection broken by 'NewConnectionError': /simple/x/\nERROR: No matching distribution found for x",
+            "network",
+            "Retrying after connection broken by 'NewConnectionError': /simple/x/",
+        ),
+    ],
+)
+def test_the_reason_is_that_of_the_failure(said: str, failure: Failure, shown: str) -> None:
+    assert (meaning(said), reason(said, failure)) == (failure, shown)
+
+
 @pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
 def test_the_mark_says_what_is_inside(tmp_path: Path) -> None:
     store = open_store(tmp_path)
@@ -243,6 +284,14 @@ def test_pip_s_own_configuration_is_used() -> None:
 def test_an_index_that_is_named_stands_alone() -> None:
     found = sources({"find-links": "/a", "extra-index-url": "x"}, index="https://c.example/simple")
     assert (found.index, found.links, found.extra) == ("https://c.example/simple", (), ())
+
+
+def test_a_folder_of_wheels_is_an_address_whatever_its_name(tmp_path: Path) -> None:
+    """uv takes a space in a path for its end."""
+    folder = tmp_path / "my wheels #1"
+    folder.mkdir()
+    where = sources({}, links=(str(folder), "https://d.example/links"))
+    assert where.options()[2:] == ["--find-links", folder.as_uri(), "--find-links", "https://d.example/links"]
 
 
 def test_a_flavour_names_pytorch_s_index_and_keeps_one_s_own_for_the_rest() -> None:
