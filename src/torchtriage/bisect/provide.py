@@ -63,14 +63,8 @@ class Provider:
         self.settings, self.note = settings, note
         self.python = os.path.abspath(shutil.which(settings.python or sys.executable) or sys.executable)
         self.sources = self._sources()
-        self.checkout = (
-            Checkout(Path(settings.checkout).absolute(), settings.build, Path(self.python))
-            if settings.checkout
-            else None
-        )
-        self.by_commit = self.checkout is not None and not (
-            is_version(settings.good) and is_version(settings.bad)
-        )
+        self.checkout = self._checkout(folder)
+        self.by_commit = self.checkout is not None and self._names_commits(self.checkout)
         self.listing = Listing((), {})
         self.candidates: tuple[Candidate, ...] = ()
         self.interpreter, self.own_torch = self._interpreter()
@@ -87,6 +81,21 @@ class Provider:
             self._reach,
         )
         self.versions = self._versions()
+
+    def _checkout(self, folder: Path) -> Checkout | None:
+        s = self.settings
+        if not s.checkout:
+            return None
+        found = Checkout(Path(s.checkout).absolute(), s.build, Path(self.python), memory=folder / "checkout")
+        found.check()
+        return found
+
+    def _names_commits(self, checkout: Checkout) -> bool:
+        """Whether the ends are revisions. A tag may look like a version; of torch, versions come first."""
+        ends = (self.settings.good, self.settings.bad)
+        if not all(map(is_version, ends)):
+            return True
+        return canonicalize_name(self.settings.package) != "torch" and all(map(checkout.has, ends))
 
     # --- what there is ----------------------------------------------------------------------------
 

@@ -148,8 +148,8 @@ def hunted(
         raise BadInput("commits need --build, or --command with a command that builds what it runs")
     plan = Plan(
         package=settings.package, versions=versions, goal=Goal(mode=settings.regress, threshold=settings.threshold),
-        rule=rule_of(settings), question=question_of(target, settings), may_watch=target.kind != "command",
-        ahead=settings.ahead, checked=not provider.by_commit and target.kind != "command",
+        rule=rule_of(settings, provider.by_commit), question=question_of(target, settings),
+        may_watch=target.kind != "command", ahead=settings.ahead and not provider.by_commit, checked=not provider.by_commit and target.kind != "command",
     )  # fmt: skip
     hunt = Hunt(plan, runner, provider.prepare, journal, note, replayed(settings.replay))
     return hunt, hunt.run()
@@ -238,11 +238,12 @@ def check(settings: Settings, target: Target) -> None:
         raise BadInput("--build needs --checkout")
 
 
-def rule_of(settings: Settings) -> Rule:
+def rule_of(settings: Settings, by_commit: bool = False) -> Rule:
+    """A checkout is at one commit at a time."""
     noise = "both" if settings.regress in rules.NOISY else "one-sided"
     return Rule(
         noise="both" if noise == "both" else "one-sided", error=settings.error, first=settings.repeat,
-        patience=settings.patience if settings.repeat > 1 else 1, jobs=settings.jobs,
+        patience=settings.patience if settings.repeat > 1 else 1, jobs=1 if by_commit else settings.jobs,
         installs=settings.max_installs,
     )  # fmt: skip
 
@@ -258,7 +259,7 @@ def question_of(target: Target, settings: Settings) -> Question:
 def forecast(settings: Settings, provider: Provider) -> Forecast:
     """Steps, download and disk, as far as the index tells; time is told once the ends have run."""
     n = len(provider.versions)
-    verdicts = search.most_verdicts(n, settings.jobs)
+    verdicts = search.most_verdicts(n, rule_of(settings, provider.by_commit).jobs)
     sizes = [c.size for c in provider.candidates if c.size]
     mean = sum(sizes) // len(sizes) if sizes else 0
     made = sum(provider.is_made(version) for version in provider.versions)

@@ -62,7 +62,7 @@ def test_a_nightly_s_commit_is_mapped_to_main_by_its_subject(checkout: tuple[str
     assert on_main(Commit(nightly), True, folder).sha == SHA
     assert "names no commit on main" in on_main(Commit(other), True, folder).note
     assert "git fetch origin nightly" in on_main(Commit(SHA), True, folder).note
-    assert span(Commit(nightly), Commit(other), folder) == f"{nightly}..{other} (1 commits)"
+    assert span(Commit(nightly), Commit(other), folder) == f"{nightly}..{other} (1 commit)"
 
 
 def test_without_a_checkout_it_is_told_that_it_is_not_mapped() -> None:
