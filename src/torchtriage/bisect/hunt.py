@@ -90,8 +90,8 @@ class Hunt:
         self.goal, self.question = plan.goal, plan.question
         self.history: list[Observation] = []
         self.told = False
-        self.took = 0.0
-        """Seconds of installations and runs that were really made."""
+        self.took: dict[str, float] = {}
+        """Seconds of installations and runs that were really made, by version."""
         self.seconds: dict[str, float] = {}
         self.reasons: dict[str, str] = {}
         self.seen: dict[str, Observed] = {}
@@ -140,12 +140,12 @@ class Hunt:
         """Once both ends have run: about how long the rest takes."""
         n = len(self.plan.versions)
         ran = {seen.index for seen in self.history}
-        if self.told or not {0, n - 1} <= ran or not self.seconds:
+        if self.told or not {0, n - 1} <= ran or not self.took:
             return
         self.told = True
-        left = most_verdicts(n, self.plan.rule.jobs) - 2
-        if left:
-            each = self.took / max(1, len(ran))
+        left = most_verdicts(n, self.plan.rule.jobs) - len(ran)
+        if left > 0:
+            each = sum(self.took.values()) / len(self.took)
             self.note(
                 f"at most {left} more to look at; at the pace so far that takes about {duration(left * each)}"
             )
@@ -213,7 +213,7 @@ class Hunt:
             self.journal.put("skip", version, version, str(error))
             raise
         observed = self.runs.run(python, version, question)
-        self.took += time.monotonic() - begin
+        self.took[version] = self.took.get(version, 0.0) + time.monotonic() - begin
         has = dict(observed.facts.get("packages") or {}).get(canonicalize_name(self.plan.package))
         if self.plan.checked and has is not None and not same_version(str(has), version):
             raise BadInput(
@@ -246,7 +246,7 @@ class Hunt:
         found = rules.baseline(mode, seen)
         if found is None:
             raise BadInput(
-                f"the good end {version} gives no {mode}: {rules.judge(seen[0], self.goal).reason}"
+                f"the good end {version} cannot be measured: {rules.judge(seen[0], self.goal).reason}"
             )
         self.goal = replace(self.goal, baseline=found)
         self.note(f"{version}: {mode} {found:.4g}{rules.MEASURES[mode][1]} is the baseline")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import shutil
 import sqlite3
@@ -214,20 +215,22 @@ def checked(settings: Settings, target: Target) -> Settings:
 def check(settings: Settings, target: Target) -> None:
     """Raises BadInput for what cannot be."""
     if settings.regress not in rules.MODES:
-        raise BadInput(f"--regress is one of {', '.join(MODES[:3])}, {', '.join(sorted(rules.MEASURES))}")
+        raise BadInput(f"--regress is one of {', '.join(mode for mode in MODES if mode != 'command')}")
     if settings.find not in ("regression", "fix"):
         raise BadInput("--find is one of regression, fix")
     if settings.installer not in ("auto", "uv", "pip"):
         raise BadInput("--installer is one of auto, uv, pip")
+    if not all(map(math.isfinite, (settings.timeout, settings.threshold, settings.error))):
+        raise BadInput("--timeout, --threshold and --error are finite numbers")
     if min(settings.jobs, settings.repeat, settings.patience) < 1 or settings.timeout <= 0:
         raise BadInput("--jobs, --repeat, --patience and --timeout must be positive")
     if not 0 < settings.error < 0.5:
         raise BadInput("--error is a probability between 0 and 0.5")
     if settings.threshold < 0 or settings.flips < 0 or settings.store_limit < 0 or settings.max_installs < 0:
         raise BadInput("--threshold, --flips, --max-installs and --store-limit must not be negative")
-    if target.kind == "command" and settings.regress in (*rules.MEASURES, "eager"):
+    if (target.kind == "command") != (settings.regress == "command"):
         raise BadInput(
-            f"--regress {settings.regress} needs a Python target: with --command, the exit status counts"
+            f"--regress {settings.regress} does not go with this target: of a command, the exit status counts"
         )
     python = settings.python
     if python and not (shutil.which(python) or (os.path.isfile(python) and os.access(python, os.X_OK))):

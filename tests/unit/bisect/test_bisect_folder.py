@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
 from torchtriage.bisect.errors import BadInput
-from torchtriage.bisect.run import Settings, run_folder
+from torchtriage.bisect.run import Settings, check, run_folder
 from torchtriage.bisect.trial import Target
 
 
@@ -55,3 +56,29 @@ def test_a_file_that_is_no_text_is_one_line(work: Path, kind: str) -> None:
     settings = Settings("1", "2", files=("bytes",)) if kind == "r" else Settings("1", "2", versions="@bytes")
     with pytest.raises(BadInput, match="cannot read bytes: it is not a text in UTF-8"):
         run_folder(SCRIPT, settings)
+
+
+@pytest.mark.parametrize(
+    ("target", "settings", "said"),
+    [
+        (SCRIPT, Settings("1", "2", timeout=math.nan), "are finite numbers"),
+        (SCRIPT, Settings("1", "2", timeout=math.inf), "are finite numbers"),
+        (SCRIPT, Settings("1", "2", threshold=math.nan), "are finite numbers"),
+        (SCRIPT, Settings("1", "2", error=math.nan), "are finite numbers"),
+        (SCRIPT, Settings("1", "2", regress="command"), "does not go with this target"),
+        (
+            Target("command", "sh"),
+            Settings("1", "2", regress="eager"),
+            "of a command, the exit status counts",
+        ),
+        (Target("command", "sh"), Settings("1", "2", regress="any"), "of a command, the exit status counts"),
+        (
+            SCRIPT,
+            Settings("1", "2", regress="x"),
+            "is one of any, signature, eager, step-time, compile-time, memory, recom",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(target: Target, settings: Settings, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        check(settings, target)
