@@ -128,7 +128,7 @@ class Hunt:
         else:
             answers = list(self.pool.map(lambda one: self._one(*one), asked))
         for (index, repeat), judged in zip(asked, answers, strict=True):
-            self.history.append(Observation(index, judged.failed))
+            self.history.append(Observation(index, judged.failed, judged.final))
             version = self.plan.versions[index]
             if judged.failed is not False or version not in self.reasons:
                 self.reasons[version] = judged.reason
@@ -154,14 +154,14 @@ class Hunt:
         version = self.plan.versions[index]
         known = self.replay.get(version)
         if known is not None and known.runs is None:
-            return Judged(None, known.reason)
+            return Judged(None, known.reason, True)
         if known is not None and known.runs is not None and repeat < len(known.runs):
             return Judged(known.runs[repeat], "from the log")
         try:
             observed = self.observe(version, repeat, self.question)
             observed = self._first_look(index, repeat, observed)
         except CannotInstall as error:
-            return Judged(None, str(error))
+            return Judged(None, str(error), True)
         judged = rules.judge(observed, self.goal)
         if judged.failed and index == len(self.plan.versions) - 1 and self.goal.signature is None:
             self.goal = replace(self.goal, signature=rules.signature_of(observed))

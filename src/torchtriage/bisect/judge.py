@@ -67,10 +67,11 @@ class Goal:
 
 @dataclass(frozen=True)
 class Judged:
-    """failed: True bad, False good, None cannot tell."""
+    """failed: True bad, False good, None cannot tell; final: nor would another run."""
 
     failed: bool | None
     reason: str
+    final: bool = False
 
 
 def signature_of(observed: Observed) -> Signature | None:

@@ -112,6 +112,11 @@ def end_fails(g: Gathered, step: EndFails) -> str:
             f"the {step.end} end {version} cannot run the target ({reason}): each environment is a clean one, "
             "-r FILE and --with NAME put the target's own requirements into it"
         )
+    if step.why == "unsteady":
+        return (
+            f"the {step.end} end {version} ends in one way and then in another ({reason}, in {step.runs} runs): does a run leave "
+            "something behind that the next one finds? --repeat 1 has each version run once"
+        )
     if step.why == "skipped":
         return (
             f"the {step.end} end {version} cannot be tried ({reason}): name another version as --{step.end}"
