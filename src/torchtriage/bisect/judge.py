@@ -143,7 +143,7 @@ def _measure(
         if o.kind != "ok":
             return Judged(None, f"no {name}: {in_words(o)}")
         if value is None:
-            return Judged(None, f"no {name}: {NEEDS.get(name, 'this version does not tell it')}")
+            return Judged(None, f"no {name}: {NEEDS.get(name, 'there is no torch, or it does not tell')}")
         text = f"{name} {value:.4g}{unit}"
         if goal.baseline is None:
             return Judged(False, text)
@@ -168,7 +168,7 @@ MEASURES: dict[str, tuple[Callable[[Observed], float | None], str]] = {
 #: measure -> what a run without it lacks.
 NEEDS = {
     "step-time": "it is that of the second and later calls of one compiled function, or of a target module:function",
-    "compile-time": "nothing was compiled, or this version does not tell",
+    "compile-time": "nothing was compiled, or this torch does not tell",
 }
 #: Those whose verdicts are noisy on both sides.
 NOISY = ("step-time", "compile-time", "memory")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from torchtriage.bisect.inside import dump
+from torchtriage.bisect.inside import dump, watch
 
 
 def install(folder: Path, name: str, files: list[str]) -> None:
@@ -43,3 +44,10 @@ def test_the_module_of_a_distribution_need_not_have_its_name(
 
 def test_a_distribution_that_is_not_there_has_no_module() -> None:
     assert dump.module_of("no.such-thing") == ""
+
+
+def test_where_nothing_was_compiled_there_is_no_time_to_hold_against(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A baseline of 0 s would call every version worse that compiles at all."""
+    monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
+    assert watch.counts(None) == {"graph_breaks": None, "recompiles": None, "compile_seconds": None}
+    assert watch.counts(object()) == {"graph_breaks": 0, "recompiles": 0, "compile_seconds": None}
