@@ -192,11 +192,13 @@ class Provider:
         if version not in self.asked:
             torch = next((w for w in self.wheels.get("torch", ()) if str(w.version) == version), None)
             matched = [matching(name, self._companion(name), torch, version) for name in self.beside.matched]
-            own = f"{self.settings.package}=={version}"
+            extras = f"[{','.join(self.beside.extras)}]" if self.beside.extras else ""
+            name = self.settings.package + extras
+            own = f"{name}=={version}"
             if self.sources.folder and self.url(
                 version
             ):  # an index may have the same version, built otherwise
-                own = f"{self.settings.package} @ {self.url(version)}"
+                own = f"{name} @ {self.url(version)}"
             self.asked[version] = Wanted(
                 (own, *matched, *self.beside.fixed),
                 self.beside.files,

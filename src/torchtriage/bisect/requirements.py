@@ -23,6 +23,8 @@ class Beside:
     """Names whose version follows torch's."""
     files: tuple[str, ...] = ()
     """Files with what could not be taken apart (URLs, options), for the installer."""
+    extras: tuple[str, ...] = ()
+    """Extras that are asked of the bisected package."""
 
 
 def beside(
@@ -32,6 +34,7 @@ def beside(
     fixed: list[str] = []
     matched: list[str] = []
     rest: list[str] = []
+    extras: set[str] = set()
     own = canonicalize_name(package)
     lines = [*further, *hold]
     for file in files:
@@ -41,16 +44,16 @@ def beside(
         if name is None:
             rest.append(line)
         elif name == own:
-            continue
+            extras |= Requirement(without_hashes(line)).extras
         elif own == "torch" and name in FREED:
             matched += [name] if name in MATCHED and name not in matched else []
         elif line not in fixed:
             fixed.append(line)
     if not rest:
-        return Beside(tuple(fixed), tuple(matched))
+        return Beside(tuple(fixed), tuple(matched), (), tuple(sorted(extras)))
     kept = folder / "requirements-rest.txt"
     kept.write_text("\n".join(rest) + "\n")
-    return Beside(tuple(fixed), tuple(matched), (str(kept),))
+    return Beside(tuple(fixed), tuple(matched), (str(kept),), tuple(sorted(extras)))
 
 
 def text_of(file: Path | str) -> str:
@@ -85,10 +88,14 @@ def at_its_place(line: str, folder: Path) -> str:
     return f"{named.group(1)} {path.absolute().as_uri()}" if named and path.exists() else line
 
 
+def without_hashes(line: str) -> str:
+    return re.sub(r"\s--hash=\S+", "", line)
+
+
 def name_of(line: str) -> str | None:
     """The package that a line asks for; None for options, URLs and paths."""
     try:
-        requirement = Requirement(re.sub(r"\s--hash=\S+", "", line))
+        requirement = Requirement(without_hashes(line))
     except InvalidRequirement:
         return None
     return None if requirement.url else canonicalize_name(requirement.name)

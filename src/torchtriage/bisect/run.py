@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -216,6 +217,10 @@ def check(settings: Settings, target: Target) -> None:
     """Raises BadInput for what cannot be."""
     if settings.regress not in rules.MODES:
         raise BadInput(f"--regress is one of {', '.join(mode for mode in MODES if mode != 'command')}")
+    if name_of(settings.package) is None or not re.fullmatch(r"[\w.-]+", settings.package):
+        raise BadInput(
+            f"--package takes the name of a package, not {settings.package!r}; an extra goes with --with"
+        )
     if settings.find not in ("regression", "fix"):
         raise BadInput("--find is one of regression, fix")
     if settings.installer not in ("auto", "uv", "pip"):

@@ -13,8 +13,11 @@ from torchtriage.bisect import between
 from torchtriage.bisect.commits import Commit, commit_of_wheel, on_main, span
 from torchtriage.bisect.companions import matching
 from torchtriage.bisect.errors import BadInput, CannotInstall
+from torchtriage.bisect.provide import Provider
 from torchtriage.bisect.record import Replayed, log_text, read_log
 from torchtriage.bisect.requirements import beside, read_lines
+from torchtriage.bisect.run import Settings, check
+from torchtriage.bisect.trial import Target
 from torchtriage.bisect.versions import Wheel, wheel_of
 from torchtriage.model.bisection import Bisection, Verdict
 
@@ -120,6 +123,25 @@ def test_requirements_lose_what_is_bisected_and_set_free_what_follows_torch(tmp_
     assert found.matched == ("torchvision",)
     (rest,) = found.files
     assert Path(rest).read_text() == "--no-binary x\ngit+https://example.org/x\n"
+
+
+def test_extras_of_what_is_bisected_are_kept(tmp_path: Path) -> None:
+    """They bring packages that the program may need."""
+    file = tmp_path / "r.txt"
+    file.write_text("Thing[fast, extra]==1.0 --hash=sha256:ab\n")
+    found = beside("thing", ("thing[dev]", "numpy"), (str(file),), (), tmp_path)
+    assert (found.fixed, found.extras) == (("numpy",), ("dev", "extra", "fast"))
+    settings = Settings(
+        "1.0", "2.0", package="thing", files=(str(file),), hold=("torch==1",), versions="1.0 2.0"
+    )
+    provider = Provider(settings, tmp_path, lambda text: None)
+    assert provider.wanted("2.0").requirements == ("thing[extra,fast]==2.0", "torch==1")
+
+
+@pytest.mark.parametrize("name", ["thing[fast]", "", "../x", "a b", "thing==1.0"])
+def test_a_package_is_named_without_anything_else(name: str) -> None:
+    with pytest.raises(BadInput, match="takes the name of a package"):
+        check(Settings("1", "2", package=name), Target("script", "x.py"))
 
 
 def test_where_another_package_is_bisected_torch_and_its_companions_stay(tmp_path: Path) -> None:
