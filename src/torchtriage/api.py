@@ -6,12 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import os
-import re
-import shutil
-import sqlite3
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -21,6 +16,7 @@ from typing import Any
 from torchtriage import __version__
 from torchtriage.investigate.diagnose import diagnose as investigate
 from torchtriage.investigate.facts import Facts
+from torchtriage.lab import runs
 from torchtriage.lab.journal import Journal
 from torchtriage.lab.local import Live, LocalLab, Options, Progress
 from torchtriage.lab.request import Request
@@ -82,7 +78,7 @@ def run(
 ) -> Diagnosis:
     """Diagnose a target and write its report. Raises UsageError for what cannot be diagnosed at all.
 
-    `finishes`: False where more is to come: the same command then goes on from this run, until `finish` is called.
+    `finishes`: False where more is to come: the same command then goes on from this run, until `runs.finish` is called.
     """
     begin = time.monotonic()
     folder = run_folder(target, settings)
@@ -103,26 +99,21 @@ def run(
             remarks=(*diagnosis.remarks, *remarks_of(survey)),
             environment=environment_of(survey, settings),
             command=command,
-            run_folder=shown_path(folder),
+            run_folder=runs.shown(folder),
             trace_page=trace_page(folder),
-            started=started(journal),
+            started=runs.started(journal),
             seconds=round(time.monotonic() - begin, 1),
             trials=journal.count("trial"),
             version=__version__,
         )
         write_all(diagnosis, folder)
         if finishes:
-            finish(folder)
+            runs.finish(folder)
         return diagnosis
     except StageError as error:
         raise UsageError(str(error)) from error
     finally:
         journal.close()
-
-
-def finish(folder: Path) -> None:
-    """Mark a run as done: the same command begins anew."""
-    (folder / "finished").write_text(time.strftime("%Y-%m-%dT%H:%M:%S\n"))
 
 
 def diagnose(target: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Diagnosis:
@@ -143,15 +134,11 @@ def diagnose(target: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Diagno
 
 
 def open_journal(folder: Path) -> Journal:
-    """The journal of a run folder. Raises UsageError for one that cannot be read."""
+    """The journal of a run folder. Raises UsageError for one that cannot be used."""
     try:
-        journal = Journal(folder / "journal.sqlite")
-        journal.count("trial")
-        return journal
-    except sqlite3.DatabaseError as error:
-        raise UsageError(
-            f"the journal of the unfinished run is damaged ({error}): begin anew with --fresh"
-        ) from error
+        return runs.open_journal(folder)
+    except runs.RunFolderError as error:
+        raise UsageError(str(error)) from error
 
 
 def survey_of(lab: LocalLab, note: Callable[[str], None]) -> Survey:
@@ -321,42 +308,12 @@ def target_text(target: Mapping[str, Any]) -> str:
 
 def run_folder(target: Mapping[str, Any], settings: Settings, suffix: str = "") -> Path:
     """The folder of this run: that of an unfinished run of the same program, else a new one. `suffix`: of its name."""
-    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(str(target["name"])).stem)[:40] or "run"
-    mark = hashlib.sha256(json.dumps([identity(target), dataclasses.asdict(settings)], default=str).encode())
-    parent = Path(settings.runs).absolute()  # the program may change its working folder
+    name = str(target["name"])
+    question = [runs.identity(dict(target), name.partition(":")[0]), dataclasses.asdict(settings)]
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot make the run folder {settings.runs}: {error.strerror}") from error
-    folder = parent / f"{stem}-{mark.hexdigest()[:10]}{suffix}"
-    if folder.exists() and ((folder / "finished").exists() or settings.fresh):
-        shutil.rmtree(folder)
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
-def shown_path(folder: Path) -> str:
-    """Relative to the working folder where it lies below it."""
-    return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
-
-
-def identity(target: Mapping[str, Any]) -> list[Any]:
-    """What must not have changed for a journal to be still true: target, working folder, sources beside it, torch."""
-    path = Path(str(target["name"]).partition(":")[0])
-    base = path.parent if path.suffix == ".py" else Path.cwd()
-    sources = []
-    for file in sorted(base.glob("*.py"))[:500]:
-        stat = file.stat()
-        sources.append((file.name, stat.st_size, stat.st_mtime_ns))
-    return [dict(target), os.getcwd(), sources, __version__]
-
-
-def started(journal: Journal) -> str:
-    known = journal.get("run", "started")
-    if known is None:
-        known = time.strftime("%Y-%m-%d %H:%M:%S")
-        journal.put("run", "started", "", known)
-    return str(known)
+        return runs.run_folder(settings.runs, Path(name).stem, question, settings.fresh, suffix)
+    except runs.RunFolderError as error:
+        raise UsageError(str(error)) from error
 
 
 def describe_request(request: Request) -> str:

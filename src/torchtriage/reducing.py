@@ -14,6 +14,7 @@ from typing import Any
 
 from torchtriage import api
 from torchtriage.api import Settings, UsageError
+from torchtriage.lab import runs
 from torchtriage.lab.bundle import NAME as BUNDLE
 from torchtriage.lab.bundle import make_bundle
 from torchtriage.lab.local import Progress
@@ -79,11 +80,11 @@ def reduce(
     try:
         found = drive.reduce(lab, program, diagnosis, wishes, journal, folder, note, best)
         bundle = BUNDLE if more.bundle and found.proven else ""
-        found = dataclasses.replace(found, folder=api.shown_path(folder), command=command, bundle=bundle)
+        found = dataclasses.replace(found, folder=runs.shown(folder), command=command, bundle=bundle)
         deliver(found, lab, folder, more, note)
         if not found.stopped:
-            api.finish(folder)
-            api.finish(Path(diagnosis.run_folder))
+            runs.finish(folder)
+            runs.finish(Path(diagnosis.run_folder))
         return found
     except CannotReduce as error:
         raise UsageError(f"cannot reduce it: {error}") from error

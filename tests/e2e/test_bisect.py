@@ -345,13 +345,16 @@ def test_a_log_is_replayed_without_running_what_it_has(
     wheels: Path, program: Path, work: Path, bisect: Command
 ) -> None:
     releases(wheels, 6, 3)
-    (work / "old.log").write_text("bad 2.5.0 runs=4 failures=4\ngood 2.0.0 runs=1 failures=0\ngood 2.2.0\n")
+    (work / "old.log").write_text(
+        "bad 2.5.0 runs=4 failures=4\ngood 2.0.0 runs=1 failures=0\ngood 2.2.0\nbad 9.9.9\n"
+    )
     done = bisect(
         "--good", "2.0.0", "--bad", "2.5.0", "--folder", str(wheels), "--replay", "old.log", "prog.py"
     )
     assert done.status == 0, done.err
     assert "torch: good up to 2.2.0, bad from 2.3.0" in done.out
     assert "any failure counted" in done.out
+    assert "not taken from the log: 9.9.9" in done.out
     assert "2.5.0: installing" not in done.err and "2.0.0: installing" not in done.err
 
 

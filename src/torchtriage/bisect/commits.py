@@ -78,4 +78,6 @@ def span(older: Commit, newer: Commit, checkout: str = "") -> str:
         return ""
     text = f"{older.sha}..{newer.sha}"
     counted = git(checkout, "rev-list", "--count", text) if checkout else None
-    return f"{text} ({counted.strip()} commits)" if counted else text
+    if not counted:
+        return text
+    return f"{text} ({counted.strip()} commit{'' if counted.strip() == '1' else 's'})"

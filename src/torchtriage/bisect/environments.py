@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -19,12 +20,15 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 from torchtriage.bisect.errors import BadInput, CannotInstall, Stopped, Unreachable
 from torchtriage.bisect.installers import Installer, meaning, reason
 from torchtriage.bisect.sources import Sources
 
 MARK = "torchtriage.json"
+#: Names of environments. The store may lie in a folder that has other things in it, and those are left alone.
+KEY = re.compile(r"[0-9a-f]{16}")
 #: Free bytes below which nothing is installed.
 SPARE = 200 << 20
 
@@ -51,6 +55,7 @@ class Wanted:
             where.index,
             where.extra,
             where.folder,
+            where.links,
         ]
         return hashlib.sha256(json.dumps(plain, default=list).encode()).hexdigest()[:16]
 
@@ -96,28 +101,38 @@ class Store:
         self.reach = reach
         """Raises Unreachable where the index does not answer: pip takes such an index for an empty one, and says nothing."""
         self.lock = threading.Lock()
-        self.used: set[str] = set()
+        self.used: dict[str, int] = {}
+        """Environments that this run needs, with the shared lock (a file descriptor) that keeps others from removing them."""
+        self.over = False
+        """Whether it was told that they take more than the limit."""
         self.processes: set[subprocess.Popen[str]] = set()
         self.closed = False
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput(f"cannot make the store of environments {folder}: {error.strerror}") from error
 
     def get(self, wanted: Wanted, expected: int = 0) -> Environment:
         """The environment, made if it is not there. `expected`: bytes that it is likely to take.
 
         Raises CannotInstall for a skip, Unreachable or Stopped where network or disk are in the way.
         """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(
+                f"cannot make the store of environments {self.folder}: {error.strerror}"
+            ) from error
         key = wanted.key(self.where)
-        with self._locked(key) as held:
-            self.used.add(key)
-            known = self._whole(key)
-            if known is not None:
-                os.utime(known.folder / MARK)
-                return known
-            self._make_room(expected)
-            return self._make(key, wanted, held)
+        while True:
+            with self._locked(key) as (lock, alone):
+                known = self._whole(key)
+                if known is not None:
+                    os.utime(known.folder / MARK)
+                elif alone:
+                    self._make_room(expected)
+                    known = self._make(key, wanted, lock)
+                if known is not None and self._keep(key, lock):
+                    return known
+            # Whoever was making it has given up, or it was damaged or removed just now.
+            self._let_go(key)
+            time.sleep(0.1)
 
     def has(self, wanted: Wanted) -> bool:
         return self._whole(wanted.key(self.where)) is not None
@@ -128,6 +143,8 @@ class Store:
         for process in list(self.processes):
             with contextlib.suppress(OSError):
                 process.kill()
+        for key in list(self.used):
+            self._let_go(key)
 
     # --- making ---------------------------------------------------------------------------------
 
@@ -147,7 +164,7 @@ class Store:
             except Unreachable as error:
                 failure = error
                 if installer is not self.choice[-1]:
-                    self.note(f"{installer.name} cannot reach the index ({error}): going on with pip")
+                    self.note(f"{error}: going on with pip")
                     self.choice.remove(installer)
                 continue
             except (CannotInstall, Stopped) as error:
@@ -199,7 +216,7 @@ class Store:
         if kind == "disk" or (kind == "version" and shutil.disk_usage(self.folder).free < SPARE // 4):
             raise Stopped(f"the disk is full: {self.folder} has no room for another environment")
         if kind == "network":
-            raise Unreachable(f"{installer.name}: {reason(said)}")
+            raise Unreachable(f"{installer.name} cannot reach the index: {reason(said, kind)}")
         if process.returncode < 0:
             raise Stopped(f"{installer.name} was killed by signal {-process.returncode}")
         self.reach()
@@ -211,35 +228,48 @@ class Store:
         folder = self.folder / key
         try:
             known = json.loads((folder / MARK).read_text())
-        except (OSError, ValueError):
+            found = Environment(
+                folder, folder / "bin" / "python", int(known["bytes"]), 0.0, str(known["installer"])
+            )
+        except (OSError, ValueError, KeyError, TypeError):
             return None
-        python = folder / "bin" / "python"
-        if not python.exists():
-            return None
-        return Environment(folder, python, int(known["bytes"]), 0.0, str(known["installer"]))
+        return found if found.python.exists() else None
 
     def all(self) -> list[tuple[Environment, list[str], float]]:
         """(environment, what is in it, when it was last used as a Unix time), the longest unused first."""
         found = []
-        for mark in self.folder.glob(f"*/{MARK}"):
-            environment = self._whole(mark.parent.name)
-            if environment is not None:
+        for key in self._keys():
+            environment = self._whole(key)
+            if environment is None:
+                continue
+            mark = environment.folder / MARK
+            with contextlib.suppress(OSError):  # removed by another process just now
                 wanted = json.loads(mark.read_text()).get("wanted", {})
                 found.append((environment, list(wanted.get("requirements", [])), mark.stat().st_mtime))
         return sorted(found, key=lambda item: item[2])
 
-    def clean(self, limit: int, keep: frozenset[str] = frozenset()) -> tuple[int, int]:
-        """(environments removed, bytes): halves first, then the longest unused until all fit in `limit` bytes."""
+    def _keys(self) -> list[str]:
+        """Environments and halves of them; what else lies in the folder is not ours."""
+        try:
+            return sorted(p.name for p in self.folder.iterdir() if KEY.fullmatch(p.name) and p.is_dir())
+        except OSError:
+            return []
+
+    def clean(self, limit: int) -> tuple[int, int]:
+        """(environments removed, bytes): halves first, then the longest unused until all fit in `limit` bytes.
+
+        Those that are in use stay, by this process or another.
+        """
         removed = freed = 0
-        for folder in self.folder.iterdir():
-            if folder.is_dir() and not (folder / MARK).exists() and folder.name not in keep:
-                removed += self._remove(folder.name)
+        for key in self._keys():
+            if not (self.folder / key / MARK).exists():
+                removed += self._remove(key)
         known = self.all()
         total = sum(environment.bytes for environment, _, _ in known)
         for environment, _, _ in known:
             if total <= limit:
                 break
-            if environment.folder.name not in keep and self._remove(environment.folder.name):
+            if self._remove(environment.folder.name):
                 removed, freed, total = removed + 1, freed + environment.bytes, total - environment.bytes
         return removed, freed
 
@@ -247,10 +277,11 @@ class Store:
         """Keep to the limit, and leave the disk some room. Raises Stopped where there is none."""
         with self.lock:
             if self.limit:
-                self.clean(max(0, self.limit - expected), frozenset(self.used))
+                self.clean(max(0, self.limit - expected))
+                self._tell_size(expected)
             free = shutil.disk_usage(self.folder).free
             if free < SPARE + expected:
-                self.clean(0, frozenset(self.used))
+                self.clean(0)
                 free = shutil.disk_usage(self.folder).free
         if free < SPARE + expected:
             raise Stopped(
@@ -258,26 +289,60 @@ class Store:
                 f"about {(expected + SPARE) / 1e9:.1f} GB. Make room, or name another place with --store"
             )
 
+    def _tell_size(self, expected: int) -> None:
+        """What is in use stays, so that the limit may be exceeded: said once."""
+        total = sum(environment.bytes for environment, _, _ in self.all()) + expected
+        if total > self.limit and not self.over:
+            self.over = True
+            self.note(
+                f"the environments in use take more than --store-limit ({total / 1e9:.1f} GB with the next one); "
+                "they are removed when their place is needed by a later run"
+            )
+
     def _remove(self, key: str) -> bool:
-        """Remove one that nobody uses; False if another process does."""
-        with self._locked(key, wait=False) as held:
-            if held:
-                shutil.rmtree(self.folder / key, ignore_errors=True)
-        return bool(held)
+        """Remove one that nobody uses; False if it is used, or cannot be removed."""
+        with open(self.folder / f"{key}.lock", "w") as file:
+            if not taken(file, fcntl.LOCK_EX):
+                return False
+            shutil.rmtree(self.folder / key, ignore_errors=True)
+            return not (self.folder / key).exists()
 
     @contextlib.contextmanager
-    def _locked(self, key: str, wait: bool = True) -> Iterator[int]:
-        """A lock between processes and threads, as a file descriptor; 0 if it is held and not to be waited for."""
+    def _locked(self, key: str) -> Iterator[tuple[int, bool]]:
+        """A lock between processes and threads, as a file descriptor, and whether it is ours alone.
+
+        It is not where the environment is in use elsewhere, or was made elsewhere while we waited.
+        """
         with open(self.folder / f"{key}.lock", "w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if not wait:
-                    yield 0
-                    return
+            if taken(file, fcntl.LOCK_EX):
+                yield file.fileno(), True
+                return
+            if not taken(file, fcntl.LOCK_SH):
                 self.note("another process is making this environment: waiting for it")
-                fcntl.flock(file, fcntl.LOCK_EX)
-            yield file.fileno()
+                fcntl.flock(file, fcntl.LOCK_SH)
+            yield file.fileno(), False
+
+    def _keep(self, key: str, lock: int) -> bool:
+        """Share the lock for as long as this store is open; False if the environment was removed before that."""
+        fcntl.flock(lock, fcntl.LOCK_SH)  # lets go for a moment
+        with self.lock:
+            if key not in self.used:
+                self.used[key] = os.dup(lock)
+        return self._whole(key) is not None
+
+    def _let_go(self, key: str) -> None:
+        with self.lock:
+            if key in self.used:
+                os.close(self.used.pop(key))
+
+
+def taken(file: IO[str], kind: int) -> bool:
+    """Whether the lock was to be had at once."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def size_of(folder: Path) -> int:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from packaging.utils import canonicalize_name
+
 from torchtriage.bisect import judge as rules
 from torchtriage.bisect.errors import BadInput, CannotInstall
 from torchtriage.bisect.judge import Goal, Judged, Observed
@@ -29,6 +31,7 @@ from torchtriage.bisect.search import (
     tally,
 )
 from torchtriage.bisect.trial import Question
+from torchtriage.bisect.versions import same_version
 from torchtriage.lab.journal import Journal
 from torchtriage.model.bisection import Verdict
 
@@ -87,8 +90,8 @@ class Hunt:
         self.goal, self.question = plan.goal, plan.question
         self.history: list[Observation] = []
         self.told = False
-        self.took = 0.0
-        """Seconds of installations and runs that were really made."""
+        self.took: dict[str, float] = {}
+        """Seconds of installations and runs that were really made, by version."""
         self.seconds: dict[str, float] = {}
         self.reasons: dict[str, str] = {}
         self.seen: dict[str, Observed] = {}
@@ -125,7 +128,7 @@ class Hunt:
         else:
             answers = list(self.pool.map(lambda one: self._one(*one), asked))
         for (index, repeat), judged in zip(asked, answers, strict=True):
-            self.history.append(Observation(index, judged.failed))
+            self.history.append(Observation(index, judged.failed, judged.final))
             version = self.plan.versions[index]
             if judged.failed is not False or version not in self.reasons:
                 self.reasons[version] = judged.reason
@@ -137,12 +140,12 @@ class Hunt:
         """Once both ends have run: about how long the rest takes."""
         n = len(self.plan.versions)
         ran = {seen.index for seen in self.history}
-        if self.told or not {0, n - 1} <= ran or not self.seconds:
+        if self.told or not {0, n - 1} <= ran or not self.took:
             return
         self.told = True
-        left = most_verdicts(n, self.plan.rule.jobs) - 2
-        if left:
-            each = self.took / max(1, len(ran))
+        left = most_verdicts(n, self.plan.rule.jobs) - len(ran)
+        if left > 0:
+            each = sum(self.took.values()) / len(self.took)
             self.note(
                 f"at most {left} more to look at; at the pace so far that takes about {duration(left * each)}"
             )
@@ -151,14 +154,14 @@ class Hunt:
         version = self.plan.versions[index]
         known = self.replay.get(version)
         if known is not None and known.runs is None:
-            return Judged(None, known.reason)
+            return Judged(None, known.reason, True)
         if known is not None and known.runs is not None and repeat < len(known.runs):
             return Judged(known.runs[repeat], "from the log")
         try:
             observed = self.observe(version, repeat, self.question)
             observed = self._first_look(index, repeat, observed)
         except CannotInstall as error:
-            return Judged(None, str(error))
+            return Judged(None, str(error), True)
         judged = rules.judge(observed, self.goal)
         if judged.failed and index == len(self.plan.versions) - 1 and self.goal.signature is None:
             self.goal = replace(self.goal, signature=rules.signature_of(observed))
@@ -210,8 +213,8 @@ class Hunt:
             self.journal.put("skip", version, version, str(error))
             raise
         observed = self.runs.run(python, version, question)
-        self.took += time.monotonic() - begin
-        has = dict(observed.facts.get("packages") or {}).get(self.plan.package.lower().replace("_", "-"))
+        self.took[version] = self.took.get(version, 0.0) + time.monotonic() - begin
+        has = dict(observed.facts.get("packages") or {}).get(canonicalize_name(self.plan.package))
         if self.plan.checked and has is not None and not same_version(str(has), version):
             raise BadInput(
                 f"the environment for {self.plan.package} {version} runs {has}: PYTHONPATH or the working folder hides it"
@@ -243,7 +246,7 @@ class Hunt:
         found = rules.baseline(mode, seen)
         if found is None:
             raise BadInput(
-                f"the good end {version} gives no {mode}: {rules.judge(seen[0], self.goal).reason}"
+                f"the good end {version} cannot be measured: {rules.judge(seen[0], self.goal).reason}"
             )
         self.goal = replace(self.goal, baseline=found)
         self.note(f"{version}: {mode} {found:.4g}{rules.MEASURES[mode][1]} is the baseline")
@@ -303,11 +306,6 @@ class Hunt:
             if judged.failed:
                 return "bad"
         return "good"
-
-
-def same_version(has: str, wanted: str) -> bool:
-    """2.13.0+cpu is 2.13.0."""
-    return has == wanted or has.partition("+")[0] == wanted.partition("+")[0]
 
 
 def duration(seconds: float) -> str:

@@ -84,12 +84,22 @@ REASONS = (
 )  # fmt: skip
 
 
-def reason(said: str) -> str:
-    """One line of what an installer said, the one that tells most."""
+def reason(said: str, failure: Failure = "version") -> str:
+    """One line of what an installer said, the one that tells most of this failure."""
     lines = [re.sub(r"^[\s×│╰─▶├]+", "", line).strip() for line in said.splitlines()]
-    lines = [line for line in lines if line and not line.lower().startswith("warning")]
+    causes = [line.partition(":")[2].strip() for line in lines if line.startswith("cause:")]
+    lines = [re.sub(r"^cause:\s*", "", line) for line in lines if line]
+    if failure == "network":
+        sign = dict(SIGNS)[failure]
+        return next((plain(line) for line in lines if re.search(sign, line.lower())), "it gives no reason")
+    lines = [line for line in lines if not line.lower().startswith("warning")]
     for pattern in REASONS:
         for line in lines:
             if re.match(pattern, line, re.IGNORECASE) or re.match("error: " + pattern, line, re.IGNORECASE):
-                return re.sub(r"^(?:ERROR|error):\s*", "", line)[:300]
-    return lines[-1][:300] if lines else "the installer gives no reason"
+                last = causes[-1] if causes and line not in causes else ""
+                return plain(line) + (f" ({plain(last)})" if last else "")
+    return plain(lines[-1]) if lines else "the installer gives no reason"
+
+
+def plain(line: str) -> str:
+    return re.sub(r"^(?:ERROR|error|WARNING|warning):\s*", "", line)[:300]

@@ -67,10 +67,11 @@ class Goal:
 
 @dataclass(frozen=True)
 class Judged:
-    """failed: True bad, False good, None cannot tell."""
+    """failed: True bad, False good, None cannot tell; final: nor would another run."""
 
     failed: bool | None
     reason: str
+    final: bool = False
 
 
 def signature_of(observed: Observed) -> Signature | None:
@@ -142,7 +143,7 @@ def _measure(
         if o.kind != "ok":
             return Judged(None, f"no {name}: {in_words(o)}")
         if value is None:
-            return Judged(None, f"no {name}: this version, or this program, does not tell")
+            return Judged(None, f"no {name}: {NEEDS.get(name, 'there is no torch, or it does not tell')}")
         text = f"{name} {value:.4g}{unit}"
         if goal.baseline is None:
             return Judged(False, text)
@@ -163,6 +164,11 @@ MEASURES: dict[str, tuple[Callable[[Observed], float | None], str]] = {
     "memory": (lambda o: None if o.memory is None else o.memory / 2**20, " MiB"),
     "recompiles": (lambda o: o.recompiles, ""),
     "graph-breaks": (lambda o: o.graph_breaks, ""),
+}
+#: measure -> what a run without it lacks.
+NEEDS = {
+    "step-time": "it is that of the second and later calls of one compiled function, or of a target module:function",
+    "compile-time": "nothing was compiled, or this torch does not tell",
 }
 #: Those whose verdicts are noisy on both sides.
 NOISY = ("step-time", "compile-time", "memory")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import os
+import re
 import ssl
 import time
 import urllib.error
@@ -24,10 +26,34 @@ PASSING = {408, 425, 429, 500, 502, 503, 504}
 def fetch(url: str, accept: str = "*/*", pause: float = 0.5) -> tuple[bytes, str]:
     """(content, content type). Raises Unreachable if nothing answers, BadInput if what answers has no such page."""
     with _open(url, {"Accept": accept}, pause) as answer:
-        try:
-            return answer.read(), answer.headers.get("Content-Type", "")
-        except OSError as error:
-            raise Unreachable(f"{shown(url)} stopped in the middle of an answer ({error})") from error
+        return read(answer, url), answer.headers.get("Content-Type", "")
+
+
+def read(answer: IO[bytes], url: str) -> bytes:
+    """The rest of an answer. Raises Unreachable where it ends too early."""
+    try:
+        return answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise Unreachable(f"{shown(url)} stopped in the middle of an answer ({one_line(error)})") from error
+
+
+def one_line(error: object) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def checked(url: str) -> str:
+    """The URL, as it may be sent. Raises BadInput for what is none."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        good = parts.scheme == "file" or (parts.scheme in ("http", "https") and bool(parts.hostname))
+        good = good and (parts.port is None or parts.port < 1 << 16)
+    except ValueError:
+        good = False
+    if not good:
+        raise BadInput(
+            f"{re.sub('//[^/]*@', '//', url)} is no address: it begins with http://, https:// or file:///"
+        )
+    return urllib.parse.quote(url, safe="%/:=&?~#+!$,;'@()*[]")
 
 
 def shown(url: str) -> str:
@@ -40,6 +66,7 @@ def shown(url: str) -> str:
 
 def _open(url: str, headers: dict[str, str], pause: float = 0.5):  # type: ignore[no-untyped-def]
     """The open answer, after a few tries."""
+    url = checked(url)
     if urllib.parse.urlsplit(url).scheme == "file":
         return _open_file(url)
     url, login = _without_login(url)
@@ -51,13 +78,13 @@ def _open(url: str, headers: dict[str, str], pause: float = 0.5):  # type: ignor
             return urllib.request.urlopen(request, timeout=TIMEOUT, context=trusted())
         except urllib.error.HTTPError as error:
             if error.code not in PASSING:
-                raise BadInput(f"{shown(url)} answers {error.code} {error.reason}") from error
+                raise BadInput(f"{shown(url)} answers {error.code} {one_line(error.reason)}") from error
             reason: object = f"{error.code} {error.reason}"
-        except (urllib.error.URLError, OSError) as error:
+        except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
         if attempt + 1 < TRIES:
             time.sleep(pause * 2**attempt)
-    raise Unreachable(f"{shown(url)} cannot be reached: {reason}")
+    raise Unreachable(f"{shown(url)} cannot be reached: {one_line(reason)}")
 
 
 def trusted() -> ssl.SSLContext:
@@ -102,7 +129,7 @@ class Ranged(io.RawIOBase):
             total = answer.headers.get("Content-Range", "").rpartition("/")[2]
             if getattr(answer, "status", None) != 206 or not total.isdigit():
                 raise BadInput(f"{shown(self.url)} does not give parts of files")
-            return answer.read(), int(total)
+            return read(answer, self.url), int(total)
 
     def readable(self) -> bool:
         return True

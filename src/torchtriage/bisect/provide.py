@@ -23,7 +23,7 @@ from torchtriage.bisect.companions import matching
 from torchtriage.bisect.environments import Environment, Store, Wanted
 from torchtriage.bisect.errors import BadInput
 from torchtriage.bisect.installers import installers
-from torchtriage.bisect.requirements import Beside, beside
+from torchtriage.bisect.requirements import Beside, beside, name_of, read_lines, text_of
 from torchtriage.bisect.sources import Sources, pip_configuration, sources
 from torchtriage.bisect.versions import (
     Candidate,
@@ -32,6 +32,7 @@ from torchtriage.bisect.versions import (
     Wheel,
     between,
     choose,
+    date_named,
     listed,
     read_folder,
     read_index,
@@ -62,14 +63,8 @@ class Provider:
         self.settings, self.note = settings, note
         self.python = os.path.abspath(shutil.which(settings.python or sys.executable) or sys.executable)
         self.sources = self._sources()
-        self.checkout = (
-            Checkout(Path(settings.checkout).absolute(), settings.build, Path(self.python))
-            if settings.checkout
-            else None
-        )
-        self.by_commit = self.checkout is not None and not (
-            is_version(settings.good) and is_version(settings.bad)
-        )
+        self.checkout = self._checkout(folder)
+        self.by_commit = self.checkout is not None and self._names_commits(self.checkout)
         self.listing = Listing((), {})
         self.candidates: tuple[Candidate, ...] = ()
         self.interpreter, self.own_torch = self._interpreter()
@@ -86,6 +81,21 @@ class Provider:
             self._reach,
         )
         self.versions = self._versions()
+
+    def _checkout(self, folder: Path) -> Checkout | None:
+        s = self.settings
+        if not s.checkout:
+            return None
+        found = Checkout(Path(s.checkout).absolute(), s.build, Path(self.python), memory=folder / "checkout")
+        found.check()
+        return found
+
+    def _names_commits(self, checkout: Checkout) -> bool:
+        """Whether the ends are revisions. A tag may look like a version; of torch, versions come first."""
+        ends = (self.settings.good, self.settings.bad)
+        if not all(map(is_version, ends)):
+            return True
+        return canonicalize_name(self.settings.package) != "torch" and all(map(checkout.has, ends))
 
     # --- what there is ----------------------------------------------------------------------------
 
@@ -118,11 +128,8 @@ class Provider:
     def _beside(self, folder: Path) -> Beside:
         s = self.settings
         hold = s.hold
-        if (
-            canonicalize_name(s.package) != "torch"
-            and not any(h.startswith("torch") for h in hold)
-            and self.own_torch
-        ):
+        named = [*hold, *s.further, *(line for file in s.files for line in read_lines(Path(file)))]
+        if canonicalize_name(s.package) != "torch" and self.own_torch and "torch" not in map(name_of, named):
             hold = (*hold, f"torch=={self.own_torch.partition('+')[0]}")
         return beside(s.package, s.further, s.files, hold, folder)
 
@@ -144,13 +151,7 @@ class Provider:
     def _listing(self) -> Listing:
         s = self.settings
         if s.versions:
-            text = s.versions
-            if text.startswith("@"):
-                try:
-                    text = Path(text[1:]).read_text()
-                except OSError as error:
-                    raise BadInput(f"cannot read {text[1:]}: {error.strerror}") from error
-            return listed(text)
+            return listed(text_of(s.versions[1:]) if s.versions.startswith("@") else s.versions)
         pre = s.prereleases or self.sources.nightlies or any(is_prerelease(v) for v in (s.good, s.bad))
         return choose(self._wheels(s.package), self.interpreter, pre)
 
@@ -191,11 +192,13 @@ class Provider:
         if version not in self.asked:
             torch = next((w for w in self.wheels.get("torch", ()) if str(w.version) == version), None)
             matched = [matching(name, self._companion(name), torch, version) for name in self.beside.matched]
-            own = f"{self.settings.package}=={version}"
+            extras = f"[{','.join(self.beside.extras)}]" if self.beside.extras else ""
+            name = self.settings.package + extras
+            own = f"{name}=={version}"
             if self.sources.folder and self.url(
                 version
             ):  # an index may have the same version, built otherwise
-                own = f"{self.settings.package} @ {self.url(version)}"
+                own = f"{name} @ {self.url(version)}"
             self.asked[version] = Wanted(
                 (own, *matched, *self.beside.fixed),
                 self.beside.files,
@@ -259,4 +262,5 @@ def is_version(word: str) -> bool:
 
 
 def is_prerelease(word: str) -> bool:
-    return is_version(word) and Version(word).is_prerelease
+    """Whether a version is one, or is named by the date of one."""
+    return bool(date_named(word)) or (is_version(word) and Version(word).is_prerelease)

@@ -23,6 +23,8 @@ class Beside:
     """Names whose version follows torch's."""
     files: tuple[str, ...] = ()
     """Files with what could not be taken apart (URLs, options), for the installer."""
+    extras: tuple[str, ...] = ()
+    """Extras that are asked of the bisected package."""
 
 
 def beside(
@@ -32,6 +34,7 @@ def beside(
     fixed: list[str] = []
     matched: list[str] = []
     rest: list[str] = []
+    extras: set[str] = set()
     own = canonicalize_name(package)
     lines = [*further, *hold]
     for file in files:
@@ -41,39 +44,58 @@ def beside(
         if name is None:
             rest.append(line)
         elif name == own:
-            continue
+            extras |= Requirement(without_hashes(line)).extras
         elif own == "torch" and name in FREED:
             matched += [name] if name in MATCHED and name not in matched else []
         elif line not in fixed:
             fixed.append(line)
     if not rest:
-        return Beside(tuple(fixed), tuple(matched))
+        return Beside(tuple(fixed), tuple(matched), (), tuple(sorted(extras)))
     kept = folder / "requirements-rest.txt"
     kept.write_text("\n".join(rest) + "\n")
-    return Beside(tuple(fixed), tuple(matched), (str(kept),))
+    return Beside(tuple(fixed), tuple(matched), (str(kept),), tuple(sorted(extras)))
 
 
-def read_lines(file: Path) -> list[str]:
-    """The requirements of a file, with those that it includes. Raises BadInput."""
+def text_of(file: Path | str) -> str:
+    """Raises BadInput for what cannot be read, or is no text."""
     try:
-        text = file.read_text()
+        return Path(file).read_text(encoding="utf-8")
     except OSError as error:
         raise BadInput(f"cannot read {file}: {error.strerror}") from error
+    except ValueError as error:
+        raise BadInput(f"cannot read {file}: it is not a text in UTF-8") from error
+
+
+def read_lines(file: Path, within: tuple[Path, ...] = ()) -> list[str]:
+    """The requirements of a file, with those that it includes. Raises BadInput."""
+    if file.absolute() in within:
+        raise BadInput(f"{file} includes itself")
     found: list[str] = []
-    for line in text.replace("\\\n", " ").splitlines():
+    for line in text_of(file).replace("\\\n", " ").splitlines():
         plain = re.sub(r"(?:^|\s)#.*$", "", line).strip()
         included = re.match(r"(?:-r|--requirement)[ =](.+)", plain)
         if included:
-            found += read_lines(file.parent / included.group(1).strip())
+            found += read_lines(file.parent / included.group(1).strip(), (*within, file.absolute()))
         elif plain:
-            found.append(plain)
+            found.append(at_its_place(plain, file.parent))
     return found
+
+
+def at_its_place(line: str, folder: Path) -> str:
+    """An option that names a file or folder beside the requirements, by its full address: what is left is written elsewhere."""
+    named = re.fullmatch(r"(-c|--constraint|-f|--find-links)[ =]+(\S.*)", line)
+    path = folder / named.group(2) if named else folder
+    return f"{named.group(1)} {path.absolute().as_uri()}" if named and path.exists() else line
+
+
+def without_hashes(line: str) -> str:
+    return re.sub(r"\s--hash=\S+", "", line)
 
 
 def name_of(line: str) -> str | None:
     """The package that a line asks for; None for options, URLs and paths."""
     try:
-        requirement = Requirement(re.sub(r"\s--hash=\S+", "", line))
+        requirement = Requirement(without_hashes(line))
     except InvalidRequirement:
         return None
     return None if requirement.url else canonicalize_name(requirement.name)

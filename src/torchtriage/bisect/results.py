@@ -107,10 +107,15 @@ def said(g: Gathered) -> str:
 def end_fails(g: Gathered, step: EndFails) -> str:
     version = g.provider.versions[0 if step.end == "good" else -1]
     reason = g.outcome.reasons.get(version, "")
-    if "ModuleNotFoundError" in reason:
+    if "No module named" in reason:
         return (
             f"the {step.end} end {version} cannot run the target ({reason}): each environment is a clean one, "
             "-r FILE and --with NAME put the target's own requirements into it"
+        )
+    if step.why == "unsteady":
+        return (
+            f"the {step.end} end {version} ends in one way and then in another ({reason}, in {step.runs} runs): does a run leave "
+            "something behind that the next one finds? --repeat 1 has each version run once"
         )
     if step.why == "skipped":
         return (
@@ -118,15 +123,15 @@ def end_fails(g: Gathered, step: EndFails) -> str:
         )
     if step.end == "bad":
         runs = "in its only run" if step.runs == 1 else f"in {step.runs} runs"
-        hint = (
-            "a rare failure needs more of them (--patience)"
-            if g.hunt.plan.rule.noise == "one-sided"
-            else "the noise hides it"
-        )
-        return (
-            f"the bad end {version} does not show it {runs} ({reason}): name another version as --bad; {hint}"
-        )
+        return f"the bad end {version} does not show it {runs} ({reason}): name another version as --bad{hint(g, step)}"
     return f"the good end {version} shows it as well ({reason}): name {'a newer' if g.settings.find == 'fix' else 'an older'} version as --good"
+
+
+def hint(g: Gathered, step: EndFails) -> str:
+    """Why a bad end may seem good."""
+    if g.hunt.plan.rule.noise == "both":
+        return "; the noise hides it, if it is there" if g.outcome.verdicts[-1].failures else ""
+    return "" if g.outcome.goal.mode in MEASURES else "; a rare failure needs more of them (--patience)"
 
 
 def looked_for(outcome: Outcome) -> str:
@@ -149,8 +154,10 @@ def remarks(g: Gathered) -> tuple[str, ...]:
     for reason, names in listing.left_out.items():
         inside = [name for name in names if within(name, g.provider.versions)]
         if inside:
-            shown = ", ".join(inside[:6]) + (" …" if len(inside) > 6 else "")
-            found.append(f"not tried, {reason}: {shown}")
+            found.append(f"not tried, {reason}: {few(inside)}")
+    strangers = [name for name in g.hunt.replay if name not in g.provider.versions]
+    if strangers:
+        found.append(f"not among the versions that are searched, so not taken from the log: {few(strangers)}")
     if g.hunt.replay and g.outcome.goal.mode == "signature" and g.outcome.goal.signature is None:
         found.append(
             "the verdict of the bad end is from the log, so any failure counted as the one looked for"
@@ -170,6 +177,10 @@ def remarks(g: Gathered) -> tuple[str, ...]:
             f"this index reaches back to {listing.candidates[0].version} only: nightlies are removed after a while"
         )
     return tuple(found)
+
+
+def few(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (" …" if len(names) > 6 else "")
 
 
 def within(name: str, versions: tuple[str, ...]) -> bool:
@@ -192,7 +203,7 @@ def commit(g: Gathered, version: str) -> Commit:
     if g.provider.by_commit:
         return Commit(version)
     if g.settings.package != "torch":
-        return Commit(note="only torch names its commit")
+        return Commit()  # only torch names its commit
     facts = facts_of(g, version)
     sha = str(facts.get("commit") or "")
     url = g.provider.url(version)
@@ -241,7 +252,8 @@ def by_hand(g: Gathered, version: str) -> tuple[str, ...]:
         run = f'PATH="$PWD/{folder}/bin:$PATH" {shlex.join(runs)}'
     else:
         run = shlex.join([f"{folder}/bin/python", *runs])
-    return (f"python3 -m venv {folder}", f"{folder}/bin/{install}", run)
+    made = shlex.join([g.settings.python or "python3", "-m", "venv", folder])
+    return (made, f"{folder}/bin/{install}", run)
 
 
 def callable_words(target: Target) -> list[str]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import hashlib
-import json
+import math
 import os
 import re
 import shutil
 import sqlite3
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +23,11 @@ from torchtriage.bisect.hunt import Hunt, Outcome, Plan
 from torchtriage.bisect.judge import Goal
 from torchtriage.bisect.provide import Provider
 from torchtriage.bisect.record import Replayed, read_log
+from torchtriage.bisect.requirements import name_of, read_lines, text_of
 from torchtriage.bisect.results import Gathered, bisection_of
 from torchtriage.bisect.search import Found, Rule
 from torchtriage.bisect.trial import Question, Runner, Target
+from torchtriage.lab import runs
 from torchtriage.lab.journal import Journal
 from torchtriage.model.bisection import Bisection
 
@@ -76,7 +79,6 @@ class Settings:
     build: str = ""
     runs: str = "runs"
     fresh: bool = False
-    plan_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,21 @@ class Forecast:
 def run(target: Target, settings: Settings, note: Note = lambda text: None, command: str = "") -> Bisection:
     """Bisect. Raises BadInput, or Stopped after which the same call goes on."""
     begin = time.monotonic()
-    check(settings, target)
-    if target.kind == "pytest" and not any(text.startswith("pytest") for text in settings.further):
-        settings = dataclasses.replace(settings, further=(*settings.further, "pytest"))
+    settings = checked(settings, target)
     folder = run_folder(target, settings)
-    journal = open_journal(folder)
+    with claimed(folder), contextlib.closing(open_journal(folder)) as journal:
+        found = searched(target, settings, folder, journal, note)
+        found = dataclasses.replace(
+            found, command=command, run_folder=runs.shown(folder), tool=__version__, started=runs.started(journal),
+            seconds=round(time.monotonic() - begin, 1), runs=journal.count("run"),
+        )  # fmt: skip
+        if not (settings.max_installs and found.ending == "range"):  # with a higher limit it goes on
+            runs.finish(folder)
+        return found
+
+
+def searched(target: Target, settings: Settings, folder: Path, journal: Journal, note: Note) -> Bisection:
+    """The whole search, and all that is asked of both ends."""
     runner = Runner(target, folder, settings.timeout, settings.regress == "compile-time")
     provider: Provider | None = None
     try:
@@ -111,12 +123,6 @@ def run(target: Target, settings: Settings, note: Note = lambda text: None, comm
         found = bisection_of(gathered)
         if provider.checkout is not None and not provider.by_commit and isinstance(outcome.step, Found):
             found = go_on_in_checkout(found, gathered, runner, journal)
-        found = dataclasses.replace(
-            found, command=command, run_folder=shown(folder), tool=__version__, started=started(journal),
-            seconds=round(time.monotonic() - begin, 1), runs=journal.count("run"),
-        )  # fmt: skip
-        if not (settings.max_installs and found.ending == "range"):  # with a higher limit it goes on
-            (folder / "finished").write_text(time.strftime("%Y-%m-%dT%H:%M:%S\n"))
         return found
     except sqlite3.OperationalError as error:
         raise Stopped(f"the journal cannot be written: {error}") from error
@@ -124,8 +130,14 @@ def run(target: Target, settings: Settings, note: Note = lambda text: None, comm
         runner.close()
         if provider is not None:
             provider.close()
-        journal.close()
         shutil.rmtree(folder / "kernels", ignore_errors=True)
+
+
+def plan(target: Target, settings: Settings, note: Note = lambda text: None) -> Forecast:
+    """What `run` would take. Nothing is installed, and no run folder is made or touched. Raises as `run` does."""
+    settings = checked(settings, target)
+    with tempfile.TemporaryDirectory() as scratch:
+        return forecast(settings, Provider(settings, Path(scratch), note))
 
 
 def hunted(
@@ -134,21 +146,15 @@ def hunted(
     """The search over versions, or over commits where that is what was asked."""
     versions = provider.versions
     note(forecast(settings, provider).text)
-    if settings.plan_only:
-        raise PlanOnly
     if provider.by_commit and not settings.build and target.kind != "command":
         raise BadInput("commits need --build, or --command with a command that builds what it runs")
     plan = Plan(
         package=settings.package, versions=versions, goal=Goal(mode=settings.regress, threshold=settings.threshold),
-        rule=rule_of(settings), question=question_of(target, settings), may_watch=target.kind != "command",
-        ahead=settings.ahead, checked=not provider.by_commit and target.kind != "command",
+        rule=rule_of(settings, provider.by_commit), question=question_of(target, settings),
+        may_watch=target.kind != "command", ahead=settings.ahead and not provider.by_commit, checked=not provider.by_commit and target.kind != "command",
     )  # fmt: skip
     hunt = Hunt(plan, runner, provider.prepare, journal, note, replayed(settings.replay))
     return hunt, hunt.run()
-
-
-class PlanOnly(Exception):
-    """Only the forecast was asked for, and it has been told."""
 
 
 def go_on_in_checkout(found: Bisection, gathered: Gathered, runner: Runner, journal: Journal) -> Bisection:
@@ -199,23 +205,37 @@ def go_on_in_checkout(found: Bisection, gathered: Gathered, runner: Runner, jour
 # --- before the search ----------------------------------------------------------------------------
 
 
+def checked(settings: Settings, target: Target) -> Settings:
+    """The settings, with what a test needs to be run. Raises BadInput for what cannot be."""
+    check(settings, target)
+    if target.kind == "pytest" and "pytest" not in map(name_of, settings.further):
+        return dataclasses.replace(settings, further=(*settings.further, "pytest"))
+    return settings
+
+
 def check(settings: Settings, target: Target) -> None:
     """Raises BadInput for what cannot be."""
     if settings.regress not in rules.MODES:
-        raise BadInput(f"--regress is one of {', '.join(MODES[:3])}, {', '.join(sorted(rules.MEASURES))}")
+        raise BadInput(f"--regress is one of {', '.join(mode for mode in MODES if mode != 'command')}")
+    if name_of(settings.package) is None or not re.fullmatch(r"[\w.-]+", settings.package):
+        raise BadInput(
+            f"--package takes the name of a package, not {settings.package!r}; an extra goes with --with"
+        )
     if settings.find not in ("regression", "fix"):
         raise BadInput("--find is one of regression, fix")
     if settings.installer not in ("auto", "uv", "pip"):
         raise BadInput("--installer is one of auto, uv, pip")
+    if not all(map(math.isfinite, (settings.timeout, settings.threshold, settings.error))):
+        raise BadInput("--timeout, --threshold and --error are finite numbers")
     if min(settings.jobs, settings.repeat, settings.patience) < 1 or settings.timeout <= 0:
         raise BadInput("--jobs, --repeat, --patience and --timeout must be positive")
     if not 0 < settings.error < 0.5:
         raise BadInput("--error is a probability between 0 and 0.5")
     if settings.threshold < 0 or settings.flips < 0 or settings.store_limit < 0 or settings.max_installs < 0:
         raise BadInput("--threshold, --flips, --max-installs and --store-limit must not be negative")
-    if target.kind == "command" and settings.regress in (*rules.MEASURES, "eager"):
+    if (target.kind == "command") != (settings.regress == "command"):
         raise BadInput(
-            f"--regress {settings.regress} needs a Python target: with --command, the exit status counts"
+            f"--regress {settings.regress} does not go with this target: of a command, the exit status counts"
         )
     python = settings.python
     if python and not (shutil.which(python) or (os.path.isfile(python) and os.access(python, os.X_OK))):
@@ -226,11 +246,12 @@ def check(settings: Settings, target: Target) -> None:
         raise BadInput("--build needs --checkout")
 
 
-def rule_of(settings: Settings) -> Rule:
+def rule_of(settings: Settings, by_commit: bool = False) -> Rule:
+    """A checkout is at one commit at a time."""
     noise = "both" if settings.regress in rules.NOISY else "one-sided"
     return Rule(
         noise="both" if noise == "both" else "one-sided", error=settings.error, first=settings.repeat,
-        patience=settings.patience if settings.repeat > 1 else 1, jobs=settings.jobs,
+        patience=settings.patience if settings.repeat > 1 else 1, jobs=1 if by_commit else settings.jobs,
         installs=settings.max_installs,
     )  # fmt: skip
 
@@ -239,15 +260,14 @@ def question_of(target: Target, settings: Settings) -> Question:
     """How the target is run each time."""
     if target.kind == "command":
         return Question()
-    module = {"pytorch-triton": "triton"}.get(settings.package, settings.package.replace("-", "_"))
     steps = 20 if settings.regress == "step-time" and target.kind == "callable" else 0
-    return Question(watch=settings.regress == "eager", steps=steps, imports=(module,))
+    return Question(watch=settings.regress == "eager", steps=steps, imports=(settings.package,))
 
 
 def forecast(settings: Settings, provider: Provider) -> Forecast:
     """Steps, download and disk, as far as the index tells; time is told once the ends have run."""
     n = len(provider.versions)
-    verdicts = search.most_verdicts(n, settings.jobs)
+    verdicts = search.most_verdicts(n, rule_of(settings, provider.by_commit).jobs)
     sizes = [c.size for c in provider.candidates if c.size]
     mean = sum(sizes) // len(sizes) if sizes else 0
     made = sum(provider.is_made(version) for version in provider.versions)
@@ -277,65 +297,52 @@ def size(count: int) -> str:
 
 
 def replayed(path: str) -> dict[str, Replayed]:
-    if not path:
-        return {}
-    try:
-        return read_log(Path(path).read_text())
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}") from error
+    return read_log(text_of(path)) if path else {}
 
 
 # --- run folder -----------------------------------------------------------------------------------
 
 
 def run_folder(target: Target, settings: Settings) -> Path:
-    """The folder of this run: that of an unfinished run of the same question, else a new one."""
-    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(target.name.partition(":")[0]).stem)[:40] or "run"
-    ignored = {"jobs", "ahead", "store_limit", "fresh", "max_installs", "plan_only", "flips"}
+    """The folder of this run: that of an unfinished run of the same question, else a new one. Raises BadInput."""
+    ignored = {"jobs", "ahead", "store_limit", "fresh", "max_installs", "flips"}
     chosen = {k: v for k, v in dataclasses.asdict(settings).items() if k not in ignored}
-    mark = hashlib.sha256(json.dumps([identity(target), chosen], default=str).encode()).hexdigest()
-    parent = Path(settings.runs).absolute()
-    folder = parent / f"bisect-{stem}-{mark[:10]}"
+    name = target.name.partition("::")[0]
+    stem = "bisect-" + (Path(target.name.partition(":")[0]).stem or "run")
+    question = [
+        runs.identity(dataclasses.asdict(target), name.rpartition(":")[0] or name), chosen, contents(target, settings)
+    ]  # fmt: skip
     try:
-        parent.mkdir(parents=True, exist_ok=True)
-        if folder.exists() and ((folder / "finished").exists() or settings.fresh):
-            shutil.rmtree(folder)
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"cannot make the run folder in {settings.runs}: {error.strerror}") from error
-    return folder
+        return runs.run_folder(settings.runs, stem, question, settings.fresh)
+    except runs.RunFolderError as error:
+        raise BadInput(str(error)) from error
 
 
-def identity(target: Target) -> list[object]:
-    """What must not have changed for a journal to be still true: the target, and the sources beside it."""
-    path = Path(target.name.partition("::")[0].rpartition(":")[0] or target.name.partition("::")[0])
-    base = path.parent if path.suffix == ".py" else Path.cwd()
-    sources = []
-    for file in sorted(base.glob("*.py"))[:500]:
-        stat = file.stat()
-        sources.append((file.name, stat.st_size, stat.st_mtime_ns))
-    return [dataclasses.asdict(target), os.getcwd(), sources, __version__]
+def contents(target: Target, settings: Settings) -> list[object]:
+    """What files that are named say: a script of a command, requirements, a list of versions."""
+    listed = text_of(settings.versions[1:]) if settings.versions.startswith("@") else ""
+    required = [read_lines(Path(file)) for file in settings.files]
+    return [[runs.stamps(word) for word in (target.name, *target.args)], listed, required]
+
+
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """The run folder for this process alone, without what a killed run left in it. Raises BadInput if it is in use."""
+    try:
+        lock = runs.claimed(folder)
+    except runs.RunFolderError as error:
+        raise BadInput(str(error)) from error
+    try:
+        for left in folder.glob("run-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+    finally:
+        os.close(lock)
 
 
 def open_journal(folder: Path) -> Journal:
+    """Raises Stopped where the disk is in the way, BadInput where the journal is damaged."""
     try:
-        journal = Journal(folder / "journal.sqlite")
-        journal.count("run")
-        return journal
-    except sqlite3.DatabaseError as error:
-        raise BadInput(
-            f"the journal of the unfinished run cannot be used ({error}): begin anew with --fresh"
-        ) from error
-
-
-def started(journal: Journal) -> str:
-    known = journal.get("about", "started")
-    if known is None:
-        known = time.strftime("%Y-%m-%d %H:%M:%S")
-        journal.put("about", "started", "", known)
-    return str(known)
-
-
-def shown(folder: Path) -> str:
-    """Relative to the working folder where it lies below it."""
-    return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
+        return runs.open_journal(folder)
+    except runs.RunFolderError as error:
+        raise (Stopped if error.passing else BadInput)(str(error)) from error

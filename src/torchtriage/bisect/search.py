@@ -26,12 +26,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-#: What one run said: True failed, False passed, None could not be run (a skip, for good).
+#: What one run said: True failed, False passed, None nothing (a skip).
 Seen: TypeAlias = "bool | None"
 PRIOR = 0.5
 #: Flatter where both rates are unknown: with 1/2, a few runs look like rates of 0 and 1, and it is sure too early.
 BOTH_PRIOR = 1.0
 LONGEST = 10_000
+#: Runs of an end that may tell nothing before it is given up; another failure may be a passing one.
+TRIES = 3
+#: Runs of a version that tell nothing, though others of it did, after which it is too unsteady to be of use.
+LOST = 8
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ class Observation:
 
     index: int
     failed: Seen
+    final: bool = False
+    """Another run would tell nothing either, as where there is no environment."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,7 @@ class EndFails:
     """An end is not what it was said to be, so there is nothing to search."""
 
     end: Literal["good", "bad"]
-    why: Literal["skipped", "passes", "fails"]
+    why: Literal["skipped", "passes", "fails", "unsteady"]
     runs: int
 
 
@@ -103,6 +109,19 @@ class Tally:
     failures: dict[int, int]
     passes: dict[int, int]
     skipped: frozenset[int]
+    lost: dict[int, int]
+    """Runs that told nothing."""
+    unsteady: frozenset[int] = frozenset()
+    """Those of which some runs told something, and more did not."""
+
+    def unusable(self, index: int, end: Literal["good", "bad"], rule: Rule) -> EndFails | None:
+        """Why an end cannot be used; None if it can, or is to be tried again."""
+        if index in self.unsteady:
+            return EndFails(end, "unsteady", self.lost[index])
+        tries = TRIES if rule.first > 1 else 1
+        if index in self.skipped and self.lost[index] >= tries:
+            return EndFails(end, "skipped", 0)
+        return None
 
     def runs(self, index: int) -> int:
         return self.failures.get(index, 0) + self.passes.get(index, 0)
@@ -111,13 +130,15 @@ class Tally:
 def tally(history: Sequence[Observation]) -> Tally:
     failures: dict[int, int] = {}
     passes: dict[int, int] = {}
+    lost: dict[int, int] = {}
     for seen in history:
-        if seen.failed is not None:
-            counts = failures if seen.failed else passes
-            counts[seen.index] = counts.get(seen.index, 0) + 1
-    tested = failures.keys() | passes.keys()
-    skipped = frozenset(seen.index for seen in history if seen.failed is None)
-    return Tally(failures, passes, skipped - tested)
+        counts = lost if seen.failed is None else failures if seen.failed else passes
+        counts[seen.index] = counts.get(seen.index, 0) + (TRIES if seen.final else 1)
+    told = {index: failures.get(index, 0) + passes.get(index, 0) for index in lost}
+    unsteady = frozenset(index for index, k in lost.items() if k >= LOST and k > told[index] > 0)
+    passes = {index: k for index, k in passes.items() if index in failures or index not in unsteady}
+    skipped = frozenset(index for index in lost if index not in failures and index not in passes)
+    return Tally(failures, passes, skipped, lost, unsteady)
 
 
 def decide(n: int, history: Sequence[Observation], rule: Rule = Rule()) -> Step:
@@ -163,8 +184,9 @@ def _decide_one_sided(n: int, seen: Tally, rule: Rule) -> Step:
     end = _bad_end(n, seen, rule)
     if end is not None:
         return end
-    if 0 in seen.skipped:
-        return EndFails("good", "skipped", 0)
+    unusable = seen.unusable(0, "good", rule)
+    if unusable is not None:
+        return unusable
     if seen.failures.get(0):
         return EndFails("good", "fails", seen.runs(0))
     if not seen.passes.get(0):
@@ -203,8 +225,9 @@ def _bad_end(n: int, seen: Tally, rule: Rule) -> Step | None:
     """What the bad end still needs; None once it is known to fail, and how often."""
     last = n - 1
     failures, passes = seen.failures.get(last, 0), seen.passes.get(last, 0)
-    if last in seen.skipped:
-        return EndFails("bad", "skipped", 0)
+    unusable = seen.unusable(last, "bad", rule)
+    if unusable is not None:
+        return unusable
     if not failures and passes >= rule.patience:
         return EndFails("bad", "passes", passes)
     wanted = rule.failures if passes and rule.first > 1 else rule.first
@@ -282,9 +305,10 @@ def posterior(n: int, seen: Tally) -> list[float]:
 
 
 def _decide_both(n: int, seen: Tally, rule: Rule) -> Step:
-    for index, end in ((n - 1, "bad"), (0, "good")):
-        if index in seen.skipped:
-            return EndFails("bad" if end == "bad" else "good", "skipped", 0)
+    bad, good = seen.unusable(n - 1, "bad", rule), seen.unusable(0, "good", rule)
+    if bad is not None or good is not None:
+        return bad or good  # type: ignore[return-value]
+    for index in (n - 1, 0):
         if seen.runs(index) < rule.ends:
             return Ask((index,) * min(rule.jobs, rule.ends - seen.runs(index)))
     bad_rate = seen.failures.get(n - 1, 0) / seen.runs(n - 1)
@@ -293,22 +317,22 @@ def _decide_both(n: int, seen: Tally, rule: Rule) -> Step:
         if bad_rate < 0.5:
             return EndFails("bad", "passes", seen.runs(n - 1))
         return EndFails("good", "fails", seen.runs(0))
-    weights = posterior(n, seen)
-    groups = _groups(n, weights, seen.skipped)
+    weights, gone = posterior(n, seen), seen.skipped | seen.unsteady
+    groups = _groups(n, weights, gone)
     low, high, mass = max(groups, key=lambda group: group[2])
     if mass >= 1 - rule.error or sum(map(seen.runs, range(n))) >= rule.limit:
         return Found(low, high, mass)
     at_or_below, options = 0.0, []
     for index in range(1, n - 1):
         at_or_below += weights[index]
-        if index not in seen.skipped:  # where two split as well, the one that was run less
+        if index not in gone:  # where two split as well, the one that was run less
             options.append((round(abs(at_or_below - 0.5), 2), seen.runs(index), index))
     if not options:
         return Found(low, high, mass)
     best = min(options)
     known = [o for o in options if o[0] <= max(0.2, best[0]) and o[1]]
     index = min(known)[2] if known else best[2]
-    return Ask(tuple(dict.fromkeys((index, *_quantiles(weights, seen.skipped, n, rule.jobs - 1)))))
+    return Ask(tuple(dict.fromkeys((index, *_quantiles(weights, gone, n, rule.jobs - 1)))))
 
 
 def _groups(n: int, weights: list[float], skipped: frozenset[int]) -> list[tuple[int, int, float]]:

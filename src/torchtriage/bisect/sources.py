@@ -7,6 +7,7 @@ import shlex
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 PYPI = "https://pypi.org/simple"
 NIGHTLY = "https://download.pytorch.org/whl/nightly"
@@ -33,8 +34,13 @@ class Sources:
         for extra in self.extra:
             found += ["--extra-index-url", extra]
         for link in (*([self.folder] if self.folder else []), *self.links):
-            found += ["--find-links", link]
+            found += ["--find-links", address(link)]
         return found
+
+
+def address(link: str) -> str:
+    """A folder as a URL, for uv takes a space in a path for the end of it."""
+    return Path(link).absolute().as_uri() if Path(link).is_dir() else link
 
 
 def sources(

@@ -24,6 +24,10 @@ from torchtriage.bisect.network import fetch, shown
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 
 
+#: Why one is left out, and what takes it in.
+PRERELEASE = "pre-release, which --pre takes"
+
+
 @dataclass(frozen=True)
 class Wheel:
     """One file of an index."""
@@ -217,7 +221,7 @@ def unfit(wheel: Wheel, python: Interpreter, rank: dict[Tag, int], nightlies: bo
     if not any(tag in rank for tag in wheel.tags):
         return f"no wheel for Python {python.version} on this platform"
     if wheel.version.is_prerelease and not nightlies:
-        return "pre-release"
+        return PRERELEASE
     return ""
 
 
@@ -258,14 +262,25 @@ def position(names: Sequence[str], wanted: str) -> int | None:
     """Where a version is; 2.13.0 also finds 2.13.0+cpu, and a date finds the nightly of that day."""
     if wanted in names:
         return names.index(wanted)
-    day = wanted.replace("-", "")
+    day = date_named(wanted)
     for index, name in enumerate(names):
-        version = parsed(name)
-        if re.fullmatch(r"20\d{6}", day) and str(version.dev or "") == day:
-            return index
-        if version.public == wanted or str(version) == str(parsed_or_none(wanted)):
+        if (day and str(parsed(name).dev or "") == day) or same_version(name, wanted):
             return index
     return None
+
+
+def date_named(wanted: str) -> str:
+    """YYYYMMDD where a version is named by its date; else empty."""
+    day = wanted.replace("-", "")
+    return day if re.fullmatch(r"20\d{6}", day) else ""
+
+
+def same_version(has: str, wanted: str) -> bool:
+    """2.13 and v2.13.0 are 2.13.0, and so is 2.13.0+cpu; 2.13.0+cu128 is not 2.13.0+cpu."""
+    a, b = parsed_or_none(has), parsed_or_none(wanted)
+    if a is None or b is None:
+        return has == wanted
+    return a == b or (Version(a.public) == Version(b.public) and None in (a.local, b.local))
 
 
 def parsed_or_none(word: str) -> Version | None:

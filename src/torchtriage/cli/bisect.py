@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
+import json
+import math
+import os
 import shlex
 import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +23,7 @@ REGRESS = (
     "compile-time, memory, recompiles, graph-breaks."
 )
 #: Parameters of the command that are no settings of the run.
-NOT_SETTINGS = {"context", "target", "command", "module", "log", "json_to", "quiet"}
+NOT_SETTINGS = {"context", "target", "command", "module", "log", "json_to", "quiet", "plan_only"}
 Many = list[str] | None
 
 
@@ -83,45 +88,71 @@ def bisect(
     settings = {name: value for name, value in locals().items() if name not in NOT_SETTINGS}
     for name in ("extra", "links", "further", "files", "hold"):
         settings[name] = tuple(settings[name] or ())
-    settings.update(regress="command" if command else regress, store_limit=int(store_limit * 1e9))
+    settings.update(regress="command" if command and regress == "signature" else regress)
     kind = "command" if command else "module" if module else ""
-    go([target, *context.args], kind, settings, log, json_to, quiet)
+    answer = planned if plan_only else bisected
+    leave(go(lambda: answer([target, *context.args], kind, settings, log, json_to, quiet)))
 
 
-def go(words: list[str], kind: str, settings: dict[str, Any], log: str, json_to: str, quiet: bool) -> None:
-    """Run, render, and leave with the exit status of the bisection."""
-    from torchtriage.bisect.errors import BadInput, Stopped
-    from torchtriage.bisect.run import PlanOnly, Settings, run
+def bisected(
+    words: list[str], kind: str, settings: dict[str, Any], log: str, json_to: str, quiet: bool
+) -> int:
+    """Run and render; the exit status."""
+    from torchtriage.bisect.run import Settings, run
 
+    for path in (log, json_to):
+        check_writable(path)
+    settings["store_limit"] = bytes_of(settings["store_limit"], "--store-limit")
     show = Notes(quiet or json_to == "-")
+    command = " ".join(["torchtriage", *map(shlex.quote, sys.argv[1:])])
+    found = run(target_of(words, kind), Settings(**settings), show.note, command)
+    try:
+        write(found, log, json_to)
+    except BaseException:  # it is not finished before all is written
+        (Path(found.run_folder) / "finished").unlink(missing_ok=True)
+        raise
+    return int(found.exit_status)
+
+
+def planned(
+    words: list[str], kind: str, settings: dict[str, Any], log: str, json_to: str, quiet: bool
+) -> int:
+    """What it would take, on standard output or as JSON."""
+    from torchtriage.bisect.run import Settings, plan
+
+    check_writable(json_to)
+    settings["store_limit"] = bytes_of(settings["store_limit"], "--store-limit")
+    forecast = plan(target_of(words, kind), Settings(**settings), Notes(quiet or json_to == "-").note)
+    text = json.dumps(dataclasses.asdict(forecast), indent=2) + "\n"
+    if json_to not in ("", "-"):
+        Path(json_to).write_text(text, encoding="utf-8")
+    sys.stdout.write(text if json_to == "-" else forecast.text + "\n")
+    return 0
+
+
+def go(answer: Callable[[], int]) -> int:
+    """The exit status of an answer, or of what stopped it, which is told in one line."""
+    from torchtriage.bisect.errors import BadInput, Stopped
+
     signal.signal(signal.SIGTERM, ended)
     try:
-        for path in (log, json_to):
-            check_writable(path)
-        found = run(
-            target_of(words, kind), Settings(**settings), show.note,
-            " ".join(["torchtriage", *map(shlex.quote, sys.argv[1:])]),
-        )  # fmt: skip
-        write(found, log, json_to)
-    except PlanOnly:
-        leave(0)
+        return answer()
     except BadInput as error:
         print(f"torchtriage: {error}", file=sys.stderr)
-        leave(2)
+        return 2
     except Stopped as error:
         print(f"torchtriage: {error}. Nothing is lost: the same command goes on from here", file=sys.stderr)
-        leave(3)
+        return 3
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         where = f": {error.filename}" if error.filename else ""
         more = ". Nothing is lost: the same command goes on from here" if full else ""
         print(f"torchtriage: {error.strerror or error}{where}{more}", file=sys.stderr)
-        leave(3 if full else 2)
+        return 3 if full else 2
     except KeyboardInterrupt as stop:
         word, status = ("ended", 143) if isinstance(stop, Ended) else ("interrupted", 130)
         print(f"torchtriage: {word}; the same command goes on from here", file=sys.stderr)
-        leave(status)
-    leave(found.exit_status)
+        return status
 
 
 def write(found: Any, log: str, json_to: str) -> None:
@@ -151,7 +182,11 @@ def target_of(words: list[str], kind: str) -> Any:
     name, args = words[0], tuple(words[1:])
     if kind == "command":
         if shutil.which(name) is None:
-            raise BadInput(f"no such command: {name}")
+            raise BadInput(
+                f"{name} is not executable: `chmod +x` it, or name its interpreter as `sh {name}`"
+                if Path(name).is_file()
+                else f"no such command: {name}"
+            )
         return Target("command", name, args)
     if kind == "module":
         return Target("module", name, args)
@@ -169,11 +204,27 @@ def target_of(words: list[str], kind: str) -> Any:
     return Target("script", name, args)
 
 
+def bytes_of(gigabytes: float, name: str) -> int:
+    """Raises BadInput for what is no size."""
+    from torchtriage.bisect.errors import BadInput
+
+    if not math.isfinite(gigabytes) or gigabytes < 0:
+        raise BadInput(f"{name} is a number of GB, 0 or more")
+    return int(gigabytes * 1e9)
+
+
 def check_writable(path: str) -> None:
     """Before a long run, not after it."""
     from torchtriage.bisect.errors import BadInput
 
-    if path not in ("", "-") and (Path(path).is_dir() or not Path(path).absolute().parent.is_dir()):
+    if path in ("", "-"):
+        return
+    file = Path(path).absolute()
+    if (
+        file.is_dir()
+        or not file.parent.is_dir()
+        or not os.access(file if file.exists() else file.parent, os.W_OK)
+    ):
         raise BadInput(f"cannot write {path}")
 
 
@@ -206,23 +257,30 @@ def leave(status: int) -> None:
 def environments(
     store: Annotated[str, typer.Option(help="Folder of environments.")] = "",
     limit: Annotated[
-        float, typer.Option(help="Remove the longest unused until all fit in this many GB.")
-    ] = -1.0,
+        float | None, typer.Option(help="Remove the longest unused until all fit in this many GB.")
+    ] = None,
 ) -> None:
-    """List the environments that bisect has made; `--limit 0` removes them all."""
+    """List the environments that bisect has made; `--limit 0` removes all that are not in use."""
     from torchtriage.bisect.environments import Store
     from torchtriage.bisect.errors import BadInput
     from torchtriage.bisect.provide import store_folder
     from torchtriage.bisect.sources import Sources
 
+    folder = store_folder(store)
+    known = Store(folder, Sources(), ())
     try:
-        known = Store(store_folder(store), Sources(), ())
-    except BadInput as error:
+        if limit is not None:
+            removed, freed = known.clean(bytes_of(limit, "--limit"))
+            print(f"{removed} removed, {freed / 1e9:.2f} GB freed")
+        listed = known.all()
+    except (BadInput, OSError) as error:
         print(f"torchtriage: {error}", file=sys.stderr)
         leave(2)
-    if limit >= 0:
-        removed, freed = known.clean(int(limit * 1e9))
-        print(f"{removed} removed, {freed / 1e9:.1f} GB freed")
-    for environment, holds, used in known.all():
+    if not listed:
+        print(f"no environments in {folder}")
+    for environment, holds, used in listed:
         when = time.strftime("%Y-%m-%d", time.localtime(used))
         print(f"{environment.bytes / 1e9:6.2f} GB  used {when}  {' '.join(holds)}  {environment.folder}")
+    if len(listed) > 1:
+        total = sum(environment.bytes for environment, _, _ in listed)
+        print(f"{total / 1e9:6.2f} GB  in {len(listed)} environments")

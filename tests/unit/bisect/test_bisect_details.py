@@ -13,8 +13,11 @@ from torchtriage.bisect import between
 from torchtriage.bisect.commits import Commit, commit_of_wheel, on_main, span
 from torchtriage.bisect.companions import matching
 from torchtriage.bisect.errors import BadInput, CannotInstall
+from torchtriage.bisect.provide import Provider
 from torchtriage.bisect.record import Replayed, log_text, read_log
-from torchtriage.bisect.requirements import beside
+from torchtriage.bisect.requirements import beside, read_lines
+from torchtriage.bisect.run import Settings, check
+from torchtriage.bisect.trial import Target
 from torchtriage.bisect.versions import Wheel, wheel_of
 from torchtriage.model.bisection import Bisection, Verdict
 
@@ -62,7 +65,7 @@ def test_a_nightly_s_commit_is_mapped_to_main_by_its_subject(checkout: tuple[str
     assert on_main(Commit(nightly), True, folder).sha == SHA
     assert "names no commit on main" in on_main(Commit(other), True, folder).note
     assert "git fetch origin nightly" in on_main(Commit(SHA), True, folder).note
-    assert span(Commit(nightly), Commit(other), folder) == f"{nightly}..{other} (1 commits)"
+    assert span(Commit(nightly), Commit(other), folder) == f"{nightly}..{other} (1 commit)"
 
 
 def test_without_a_checkout_it_is_told_that_it_is_not_mapped() -> None:
@@ -122,9 +125,53 @@ def test_requirements_lose_what_is_bisected_and_set_free_what_follows_torch(tmp_
     assert Path(rest).read_text() == "--no-binary x\ngit+https://example.org/x\n"
 
 
+def test_extras_of_what_is_bisected_are_kept(tmp_path: Path) -> None:
+    """They bring packages that the program may need."""
+    file = tmp_path / "r.txt"
+    file.write_text("Thing[fast, extra]==1.0 --hash=sha256:ab\n")
+    found = beside("thing", ("thing[dev]", "numpy"), (str(file),), (), tmp_path)
+    assert (found.fixed, found.extras) == (("numpy",), ("dev", "extra", "fast"))
+    settings = Settings(
+        "1.0", "2.0", package="thing", files=(str(file),), hold=("torch==1",), versions="1.0 2.0"
+    )
+    provider = Provider(settings, tmp_path, lambda text: None)
+    assert provider.wanted("2.0").requirements == ("thing[extra,fast]==2.0", "torch==1")
+
+
+@pytest.mark.parametrize("name", ["thing[fast]", "", "../x", "a b", "thing==1.0"])
+def test_a_package_is_named_without_anything_else(name: str) -> None:
+    with pytest.raises(BadInput, match="takes the name of a package"):
+        check(Settings("1", "2", package=name), Target("script", "x.py"))
+
+
 def test_where_another_package_is_bisected_torch_and_its_companions_stay(tmp_path: Path) -> None:
     found = beside("triton", ("triton", "torchvision==0.24.1"), (), ("torch==2.9.1",), tmp_path)
     assert found.fixed == ("torchvision==0.24.1", "torch==2.9.1")
+
+
+def test_options_of_a_requirements_file_keep_their_place(tmp_path: Path) -> None:
+    """What is left of a file is written to the run folder, from where a name beside the file would lead nowhere."""
+    place = tmp_path / "my project"
+    (place / "wheels").mkdir(parents=True)
+    for name in ("cons.txt", "r.txt"):
+        (place / name).write_text("-c cons.txt\n--find-links ./wheels\n--find-links nowhere\nnumpy\n")
+    found = beside("torch", (), (str(place / "r.txt"),), (), tmp_path)
+    assert found.fixed == ("numpy",)
+    lines = [
+        f"-c {(place / 'cons.txt').as_uri()}",
+        f"--find-links {(place / 'wheels').as_uri()}",
+        "--find-links nowhere",
+    ]
+    assert Path(found.files[0]).read_text().splitlines() == lines
+
+
+def test_a_requirements_file_that_includes_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("-r b.txt\n-r b.txt\n")
+    (tmp_path / "b.txt").write_text("numpy\n")
+    assert read_lines(tmp_path / "a.txt") == ["numpy", "numpy"]
+    (tmp_path / "b.txt").write_text("-r a.txt\n")
+    with pytest.raises(BadInput, match="includes itself"):
+        read_lines(tmp_path / "a.txt")
 
 
 # --- record ---------------------------------------------------------------------------------------

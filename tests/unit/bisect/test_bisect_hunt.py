@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -134,6 +135,20 @@ def test_times_are_searched_with_noise_on_both_sides(tmp_path: Path) -> None:
 
     found = hunt(Fake(answer), tmp_path, goal=Goal(mode="step-time"), rule=Rule(noise="both")).run()
     assert isinstance(found.step, Found) and found.step.bad == 4
+
+
+def test_what_is_left_is_told_from_what_was_really_run(tmp_path: Path) -> None:
+    """After a resume the journal answers at once, which says nothing of how long the rest takes."""
+    said: list[str] = []
+    first = hunt(Fake(from_7, stop_after=3), tmp_path)
+    with pytest.raises(Stopped):
+        first.run()
+    second = hunt(Fake(from_7), tmp_path)
+    second.note = said.append
+    second.runs.answer = lambda version, question: (time.sleep(0.3), from_7(version, question))[1]  # type: ignore[attr-defined]
+    second.run()
+    told = [line for line in said if "more to look at" in line]
+    assert told == ["at most 2 more to look at; at the pace so far that takes about 1 s"]
 
 
 def test_several_versions_are_run_at_a_time(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import io
+import socketserver
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -110,6 +111,50 @@ def test_a_longer_one_is_unreachable_and_a_missing_page_is_bad_input(server: Ser
     server.failures = 9
     with pytest.raises(Unreachable, match="cannot be reached: 503"):
         network.fetch(address(server), pause=0.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n<a href=x", "stopped in the middle of an answer"),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n999\r\n<a",
+            "stopped in the middle of an answer",
+        ),
+        (b"\x00 no HTTP at all\r\n\r\n", "cannot be reached"),
+        (b"", "cannot be reached"),
+    ],
+)
+def test_an_answer_that_is_cut_off_or_garbled_is_unreachable(answer: bytes, said: str) -> None:
+    """Of these, some are no OSError in the standard library."""
+
+    class Cut(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65536)
+            self.request.sendall(answer)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Cut) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        with pytest.raises(Unreachable, match=said) as raised:
+            network.fetch(f"http://127.0.0.1:{server.server_address[1]}/simple", pause=0.0)
+        server.shutdown()
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["simple", "/simple", "ftp://x/simple", "http://[::1", "http://", "http://x:99999/", "https://a:b@", ""],
+)
+def test_what_is_no_address_is_bad_input(url: str) -> None:
+    with pytest.raises(
+        BadInput, match="is no address: it begins with http://, https:// or file:///"
+    ) as raised:
+        read_index(url, "torch")
+    assert "a:b" not in str(raised.value)
+
+
+def test_an_address_with_spaces_is_quoted(server: Server) -> None:
+    assert network.fetch(address(server, "/my simple/%20ü"))[0] == server.content
 
 
 def test_passwords_are_not_shown() -> None:

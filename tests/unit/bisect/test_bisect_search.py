@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -124,6 +125,38 @@ def test_a_good_end_that_fails_ends_the_search() -> None:
 def test_an_end_that_cannot_be_run_ends_the_search(index: int, end: str) -> None:
     seen = [Observation(8, True)] * (index == 0) + [Observation(index, None)]
     assert decide(9, seen, ONCE) == EndFails(end, "skipped", 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("index", "end"), [(8, "bad"), (0, "good")])
+@pytest.mark.parametrize("noise", ["one-sided", "both"])
+def test_an_end_is_tried_again_unless_that_cannot_help(index: int, end: str, noise: Any) -> None:
+    """The failure of another kind may have been a passing one."""
+    rule = Rule(noise=noise)
+    before = [Observation(8, True)] * 10 * (index == 0)
+    lost = Observation(index, None)
+    assert decide(9, [*before, lost, lost], rule) == Ask((index,))
+    gone = EndFails(end, "skipped", 0)  # type: ignore[arg-type]
+    assert decide(9, [*before, lost, lost, lost], rule) == gone
+    assert decide(9, [*before, Observation(index, None, True)], rule) == gone
+
+
+@pytest.mark.parametrize("noise", ["one-sided", "both"])
+@pytest.mark.parametrize("first", [True, False, None])
+def test_a_search_ends_whatever_versions_do_from_run_to_run(noise: Any, first: bool | None) -> None:
+    """As where each run leaves something behind in which the next one fails in another way."""
+    for unsteady in range(9):
+        history: list[Observation] = []
+        while isinstance(step := decide(9, history, Rule(noise=noise)), Ask):
+            for index in step.indices:
+                again = any(seen.index == index for seen in history)
+                history.append(
+                    Observation(index, (None if again else first) if index == unsteady else index >= 5)
+                )
+            assert len(history) < 200
+        if unsteady == 8 and first:
+            assert step == EndFails("bad", "unsteady", 8)
+        if isinstance(step, Found):
+            assert step.good < 5 <= step.bad or unsteady in (4, 5)
 
 
 def test_one_version_is_no_search() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -13,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from torchtriage.bisect import environments
-from torchtriage.bisect.environments import MARK, Store, Wanted
+from torchtriage.bisect.environments import MARK, Store, Wanted, taken
 from torchtriage.bisect.errors import CannotInstall, Stopped, Unreachable
-from torchtriage.bisect.installers import Installer, meaning, reason
+from torchtriage.bisect.installers import Failure, Installer, meaning, reason
 from torchtriage.bisect.sources import Sources, read_configuration, sources
 
 WANTED = Wanted(("torch==1.0",), python=sys.executable)
@@ -62,8 +63,11 @@ def test_half_an_environment_does_not_count_and_is_begun_anew(tmp_path: Path) ->
 def test_a_mark_that_was_cut_off_is_no_mark(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     mark = store.get(WANTED).folder / MARK
-    mark.write_text(mark.read_text()[:20])
-    assert not store.has(WANTED)
+    whole = mark.read_text()
+    for text in (whole[:20], "{}", "[]", '{"bytes": null, "installer": "uv"}'):
+        mark.write_text(text)
+        assert not store.has(WANTED)
+        assert store.all() == []
 
 
 @pytest.mark.parametrize(
@@ -128,20 +132,52 @@ def test_the_limit_removes_the_longest_unused_but_not_what_this_run_needs(tmp_pa
     first = open_store(tmp_path)
     for age, wanted in enumerate(names[:2]):
         os.utime(first.get(wanted).folder / MARK, (age, age))
-    store = open_store(tmp_path, limit=1)
+    first.close()
+    said: list[str] = []
+    store = Store(tmp_path / "store", Sources(), (FINE,), 1, said.append)
     store.get(names[1])
     store.get(names[2])
     assert [store.has(wanted) for wanted in names] == [False, True, True]
+    assert sum("take more than --store-limit" in line for line in said) == 1
 
 
 def test_clean_up_takes_halves_and_everything_above_the_limit(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.get(WANTED)
-    (tmp_path / "store" / "half" / "bin").mkdir(parents=True)
+    store.close()
+    (tmp_path / "store" / ("0" * 16) / "bin").mkdir(parents=True)
     assert store.clean(1 << 40)[0] == 1
     assert store.has(WANTED)
     assert store.clean(0)[0] == 1
     assert not store.has(WANTED)
+
+
+def test_what_else_lies_in_the_folder_of_the_store_is_left_alone(tmp_path: Path) -> None:
+    """--store may name a folder that a person uses for other things."""
+    for name in ("photos", "src", "0123456789abcdef0", ".git"):
+        (tmp_path / "store" / name).mkdir(parents=True)
+        (tmp_path / "store" / name / "precious").write_text("x")
+    store = open_store(tmp_path, limit=1)
+    store.get(WANTED)
+    store.close()
+    assert store.clean(0)[0] == 1
+    assert len(list((tmp_path / "store").glob("*/precious"))) == 4
+
+
+def test_an_environment_in_use_is_not_removed_by_others_until_the_run_has_ended(tmp_path: Path) -> None:
+    one, two = open_store(tmp_path), open_store(tmp_path)
+    one.get(WANTED)
+    assert not two.get(WANTED).made
+    one.close()
+    assert open_store(tmp_path).clean(0) == (0, 0)
+    two.close()
+    assert open_store(tmp_path).clean(0)[0] == 1
+
+
+def test_a_store_that_nobody_used_is_empty_and_is_not_made_by_looking(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    assert (store.all(), store.clean(0)) == ([], (0, 0))
+    assert not store.folder.exists()
 
 
 def test_other_requirements_are_another_environment(tmp_path: Path) -> None:
@@ -164,18 +200,18 @@ def test_a_wheel_that_was_built_anew_is_another_environment(tmp_path: Path) -> N
 
 def test_an_installer_that_outlives_its_run_is_waited_for(tmp_path: Path) -> None:
     """The run is killed, its installer is not: it still holds the lock, so nobody else begins the environment."""
-    store = open_store(tmp_path)
-    key = WANTED.key(Sources())
-    with store._locked(key) as held:
-        outlives = subprocess.Popen(["sleep", "60"], pass_fds=(held,))
+    lock = tmp_path / "lock"
+    with open(lock, "w") as file:
+        assert taken(file, fcntl.LOCK_EX)
+        outlives = subprocess.Popen(["sleep", "60"], pass_fds=(file.fileno(),))
     try:
-        with store._locked(key, wait=False) as mine:
-            assert not mine
+        with open(lock, "w") as file:
+            assert not taken(file, fcntl.LOCK_SH)
     finally:
         outlives.kill()
         outlives.wait()
-    with store._locked(key, wait=False) as mine:
-        assert mine
+    with open(lock, "w") as file:
+        assert taken(file, fcntl.LOCK_SH)
 
 
 def test_the_reason_is_the_line_that_tells_most() -> None:
@@ -185,6 +221,47 @@ def test_the_reason_is_the_line_that_tells_most() -> None:
         "Because x==1 has no wheels we can conclude"
     )
     assert meaning("a plain failure to build") == "version"
+
+
+#: uv's messages: a line that says little, then what caused it.
+CAUSES = "Using Python 3.11.7 environment at: /e\nerror: {}\n  cause: {}\n  cause: {}\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "failure", "shown"),
+    [
+        (
+            CAUSES.format(
+                "No solution found when resolving dependencies",
+                "Because x was not found, it fails",
+                "And because",
+            ),
+            "version",
+            "Because x was not found, it fails",
+        ),
+        (
+            CAUSES.format(
+                "Failed to read `x @ file:///x.whl`", "Failed to read from zip file", "no central directory"
+            ),
+            "version",
+            "Failed to read `x @ file:///x.whl` (no central directory)",
+        ),
+        (
+            CAUSES.format(
+                "Request failed after 3 retries", "error sending request for url (u)", "Connection refused"
+            ),
+            "network",
+            "error sending request for url (u)",
+        ),
+        (
+            "WARNING: Retrying after connection broken by 'NewConnectionError': /simple/x/\nERROR: No matching distribution found for x",
+            "network",
+            "Retrying after connection broken by 'NewConnectionError': /simple/x/",
+        ),
+    ],
+)
+def test_the_reason_is_that_of_the_failure(said: str, failure: Failure, shown: str) -> None:
+    assert (meaning(said), reason(said, failure)) == (failure, shown)
 
 
 @pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
@@ -207,6 +284,14 @@ def test_pip_s_own_configuration_is_used() -> None:
 def test_an_index_that_is_named_stands_alone() -> None:
     found = sources({"find-links": "/a", "extra-index-url": "x"}, index="https://c.example/simple")
     assert (found.index, found.links, found.extra) == ("https://c.example/simple", (), ())
+
+
+def test_a_folder_of_wheels_is_an_address_whatever_its_name(tmp_path: Path) -> None:
+    """uv takes a space in a path for its end."""
+    folder = tmp_path / "my wheels #1"
+    folder.mkdir()
+    where = sources({}, links=(str(folder), "https://d.example/links"))
+    assert where.options()[2:] == ["--find-links", folder.as_uri(), "--find-links", "https://d.example/links"]
 
 
 def test_a_flavour_names_pytorch_s_index_and_keeps_one_s_own_for_the_rest() -> None:

@@ -9,6 +9,7 @@ import pytest
 from packaging.tags import Tag
 
 from torchtriage.bisect.errors import BadInput
+from torchtriage.bisect.provide import is_prerelease
 from torchtriage.bisect.versions import (
     Interpreter,
     between,
@@ -18,6 +19,7 @@ from torchtriage.bisect.versions import (
     parse_json,
     position,
     read_folder,
+    same_version,
 )
 
 PAGE = "https://example.org/simple/torch/"
@@ -71,7 +73,7 @@ def test_what_does_not_fit_is_left_out_with_its_reason() -> None:
     assert [c.version for c in listing.candidates] == ["2.9.0"]
     assert listing.left_out == {
         "yanked": ("2.9.1",),
-        "pre-release": ("2.10.0.dev20260110+cu128",),
+        "pre-release, which --pre takes": ("2.10.0.dev20260110+cu128",),
         "no wheel for Python 3.11.7 on this platform": ("2.8.0",),
     }
 
@@ -127,6 +129,9 @@ def test_a_list_that_makes_no_sense_is_refused(text: str, said: str) -> None:
         ("2026-01-10", 1),
         ("20260110", 1),
         ("2.10.0.dev20260110", 1),
+        ("2.9", 0),
+        ("v2.9.0", 0),
+        ("2.9.0+cu128", None),
         ("2.11.0", None),
     ],
 )
@@ -145,6 +150,27 @@ def test_how_a_version_can_be_named(wanted: str, place: int | None) -> None:
 def test_ends_that_cannot_be_are_refused(first: str, last: str, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         between(listed("2.9.0 2.10.0 2.11.0"), first, last)
+
+
+@pytest.mark.parametrize(
+    ("has", "wanted", "same"),
+    [
+        ("2.9.0", "2.9", True),
+        ("2.9.0+cpu", "2.9.0", True),
+        ("2.9.0+cpu", "2.9.0+cu128", False),
+        ("2.9.0rc1", "2.9.0-rc.1", True),
+        ("2.9.0rc1", "2.9.0", False),
+        ("2.9.0.post1", "2.9.0", False),
+        ("c0ffee", "c0ffee", True),
+    ],
+)
+def test_two_spellings_are_one_version(has: str, wanted: str, same: bool) -> None:
+    assert same_version(has, wanted) == same_version(wanted, has) == same
+
+
+@pytest.mark.parametrize("word", ["2026-01-10", "20260110", "2.10.0.dev20260110", "2.10.0rc1"])
+def test_who_names_a_nightly_or_its_date_wants_pre_releases(word: str) -> None:
+    assert is_prerelease(word) and not is_prerelease("2.10.0") and not is_prerelease("main")
 
 
 def test_an_end_that_was_left_out_is_told_with_its_reason() -> None:

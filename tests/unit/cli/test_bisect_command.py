@@ -14,6 +14,7 @@ import pytest
 from torchtriage.bisect import run as room
 from torchtriage.bisect.errors import BadInput, Stopped
 from torchtriage.bisect.trial import Target
+from torchtriage.cli import bisect as cli
 from torchtriage.cli.bisect import target_of
 from torchtriage.cli.main import main
 from torchtriage.model.bisection import Bisection
@@ -50,6 +51,11 @@ def test_what_a_target_is(words: list[str], kind: str, target: Target) -> None:
         (["nope.py::test"], "", "no such file: nope.py::test"),
         (["."], "", "no such file: ."),
         (["no-such-command"], "command", "no such command: no-such-command"),
+        (
+            ["./train.py"],
+            "command",
+            r"./train.py is not executable: `chmod \+x` it, or name its interpreter as .*",
+        ),
     ],
 )
 def test_what_is_no_target(words: list[str], kind: str, said: str) -> None:
@@ -140,7 +146,6 @@ def test_json_on_stdout_is_all_there_is(
         (OSError(errno.ENOSPC, "No space left on device", "x"), 3, "the same command goes on from here\n"),
         (PermissionError(errno.EACCES, "Permission denied", "x"), 2, "torchtriage: Permission denied: x\n"),
         (KeyboardInterrupt(), 130, "torchtriage: interrupted; the same command goes on from here\n"),
-        (room.PlanOnly(), 0, ""),
     ],
 )
 def test_each_way_to_end_is_a_status_and_a_line(
@@ -153,6 +158,69 @@ def test_each_way_to_end_is_a_status_and_a_line(
     assert leaves(monkeypatch, Ran(ending), "train.py") == status
     err = capsys.readouterr().err
     assert err.endswith(said) and err.count("\n") <= 1
+
+
+def test_a_plan_is_told_on_stdout_and_touches_no_run_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    wheels = folder / "wheels"
+    wheels.mkdir()
+    for version in ("1", "1.5", "2"):
+        (wheels / f"torch-{version}-py3-none-any.whl").write_bytes(b"x" * 1000)
+    before = room.run_folder(
+        Target("script", "train.py"),
+        room.Settings("1", "2", folder="wheels", store="s", store_limit=6 * 10**10),
+    )
+    (before / "report.md").touch()
+    (before / "finished").touch()
+    ran = Ran(FOUND)
+    args = ("--folder", "wheels", "--store", "s", "--plan")
+    assert leaves(monkeypatch, ran, "-q", *args, "train.py") == 0
+    assert capsys.readouterr().out.startswith(
+        "3 versions from 1 to 2: at most 3 are looked at; about 3 kB to download"
+    )
+    assert leaves(monkeypatch, ran, *args, "--json", "-", "train.py") == 0
+    assert json.loads(capsys.readouterr().out)["verdicts"] == 3
+    assert ran.target is None and (before / "report.md").exists()
+    assert {p.name for p in folder.iterdir()} == {"train.py", "test_it.py", "wheels", "runs"}
+
+
+def test_what_could_not_be_written_is_written_by_the_same_command(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    (folder / "finished").touch()
+    monkeypatch.setattr(cli, "write", lambda *args: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+    assert leaves(monkeypatch, Ran(FOUND), "train.py") == 3
+    assert not (folder / "finished").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--store-limit", "nan"), "--store-limit is a number of GB, 0 or more"),
+        (("--store-limit", "inf"), "--store-limit is a number of GB, 0 or more"),
+        (("--store-limit", "-1"), "--store-limit is a number of GB, 0 or more"),
+        (("--log", "none/x"), "cannot write none/x"),
+        (("--json", "."), "cannot write ."),
+    ],
+)
+def test_options_that_cannot_be_are_one_line(
+    args: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert leaves(monkeypatch, Ran(FOUND), *args, "train.py") == 2
+    assert capsys.readouterr().err == f"torchtriage: {said}\n"
+
+
+def test_environments_are_listed_and_a_limit_that_cannot_be_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    for args, said in (((), f"no environments in {folder / 's'}\n"), (("--limit", "nan"), "")):
+        monkeypatch.setattr(sys, "argv", ["torchtriage", "environments", "--store", "s", *args])
+        with pytest.raises(SystemExit):
+            main()
+        out, err = capsys.readouterr()
+        assert (out, err == "") == (said, bool(said))
+    assert not (folder / "s").exists()
 
 
 def test_help_imports_neither_torch_nor_the_room() -> None:

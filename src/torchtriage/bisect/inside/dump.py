@@ -6,7 +6,9 @@ import contextlib
 import hashlib
 import importlib
 import importlib.metadata
+import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -78,8 +80,45 @@ def packages() -> dict[str, str]:
     for distribution in importlib.metadata.distributions():
         name = distribution.metadata["Name"]
         if name:
-            found.setdefault(name.lower().replace("_", "-"), distribution.version)
+            found.setdefault(canonical(name), distribution.version)
     return found
+
+
+def canonical(name: str) -> str:
+    """As package indexes compare names (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def module_of(name: str) -> str:
+    """The module that a distribution is there for: the one of its name, else that with most files. Empty if none is there."""
+    own = canonical(name).replace("-", "_")
+    if importlib.util.find_spec(own) is not None:
+        return own
+    try:
+        files = importlib.metadata.distribution(name).files or ()
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    counts = count_modules([path.as_posix() for path in files])
+    same = [module for module in counts if canonical(module) == canonical(name)]
+    return same[0] if same else max(counts, key=lambda module: counts[module], default="")
+
+
+def count_modules(files: list[str]) -> dict[str, int]:
+    """{public module: number of its files}, without those inside another; namespaces are no modules."""
+    outer: list[str] = []
+    for folder in sorted(
+        (path[: -len("/__init__.py")] for path in files if path.endswith("/__init__.py")), key=parts
+    ):
+        if not (outer and folder.startswith(outer[-1] + "/")):
+            outer.append(folder)
+    single = (re.fullmatch(r"(\w+)(?:\.[\w-]+)*\.(?:py|so)", path) for path in files)
+    counts = {match.group(1): 1 for match in single if match}
+    counts.update({".".join(parts(f)): sum(path.startswith(f + "/") for path in files) for f in outer})
+    return {m: n for m, n in counts.items() if re.fullmatch(r"[A-Za-z]\w*(\.[A-Za-z]\w*)*", m)}
+
+
+def parts(path: str) -> list[str]:
+    return path.split("/")
 
 
 def operators(torch: Any, run: Callable[[], Any]) -> list[str]:

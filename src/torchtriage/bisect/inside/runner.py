@@ -74,8 +74,9 @@ def end_with_parent() -> None:
 def import_what_is_asked(spec: dict[str, Any]) -> Any:
     """torch, or None where there is none. Raises what the import of it, or of the bisected package, raises."""
     for name in spec.get("imports", ()):
-        if importlib.util.find_spec(name) is not None:
-            importlib.import_module(name)
+        module = sibling("dump").module_of(name)
+        if module:
+            importlib.import_module(module)
     torch = importlib.import_module("torch") if importlib.util.find_spec("torch") is not None else None
     for module, values in (spec.get("patches") or {}).items():
         config = importlib.import_module(module)

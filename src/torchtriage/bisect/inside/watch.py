@@ -360,10 +360,14 @@ def compilations(torch: Any) -> int:
 
 
 def counts(torch: Any) -> dict[str, Any]:
-    """Graph breaks, recompiles and compile seconds, as this torch counts them; None for what it does not count."""
-    utils = dynamo_utils(torch)
+    """Graph breaks, recompiles and compile seconds, as this torch counts them; None for what it does not count.
+
+    Where nothing was compiled, no time was needed that another version could be held against.
+    """
+    utils = dynamo_utils(torch) if torch is not None else None
     if utils is None:
-        return {"graph_breaks": 0, "recompiles": 0, "compile_seconds": 0.0}
+        none = 0 if torch is not None else None
+        return {"graph_breaks": none, "recompiles": none, "compile_seconds": None}
     found: dict[str, Any] = {"graph_breaks": None, "recompiles": None, "compile_seconds": None}
     if hasattr(utils, "counters"):
         found["graph_breaks"] = sum(dict(utils.counters["graph_break"]).values())
