@@ -17,6 +17,7 @@ from torchtriage.reduce.passes.statements import substitute
 from torchtriage.reduce.tree import FUNCTIONS, SCOPES, Block
 
 KEPT = "kept"
+EXITS = ("sys.exit", "exit", "quit", "os._exit")
 
 
 def flat(text: str) -> str:
@@ -25,8 +26,25 @@ def flat(text: str) -> str:
     for statement in list(tree.body):
         if isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test):
             substitute(tree.body, statement, statement.body)
+    for statement in list(tree.body):
+        given = exit_status(statement)
+        if given is not None:
+            kept = [ast.Expr(node) for node in given if isinstance(node, ast.Call)]
+            substitute(tree.body, statement, kept)
     drop_future(tree)
     return trees.text_of(tree)
+
+
+def exit_status(statement: ast.stmt) -> list[ast.expr] | None:
+    """What a statement of the outermost level hands to the one who called Python; None for any other statement."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=func, args=args)) if trees.dotted(func) in EXITS:
+            return args
+        case ast.Raise(exc=ast.Call(func=func, args=args)) if trees.dotted(func) == "SystemExit":
+            return args
+        case ast.Raise(exc=ast.Name(id="SystemExit")):
+            return []
+    return None
 
 
 def drop_future(tree: ast.Module) -> None:

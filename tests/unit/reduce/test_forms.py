@@ -128,6 +128,22 @@ def test_a_function_ends_where_another_failure_ended_it() -> None:
     assert harness.ending_at(text, 6) is None and harness.ending_at(text, 0) is None
 
 
+@pytest.mark.parametrize(
+    ("last", "made"),
+    [
+        ("sys.exit(main())", "main()"),
+        ("raise SystemExit(main())", "main()"),
+        ("exit(0)", ""),
+        ("raise SystemExit", ""),
+        ("raise ValueError(main())", "raise ValueError(main())"),
+        ("main(exit(1))", "main(exit(1))"),
+    ],
+)
+def test_a_program_that_ends_with_its_exit_status_ends_without(last: str, made: str) -> None:
+    text = f"import sys\ndef main():\n    return 0\nif __name__ == '__main__':\n    {last}\n"
+    assert harness.flat(text).rstrip().endswith(f"return 0\n{made}".rstrip())
+
+
 def test_results_of_compiled_calls_are_kept_where_they_are_made() -> None:
     text = "def net(x):\n    return [x]\ndef main():\n    print(len(net(5)))\nmain()\n"
     site = {"call": 0, "line": 4, "col": 14, "end_line": 4, "end_col": 20}
