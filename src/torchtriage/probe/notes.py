@@ -12,7 +12,7 @@ from torchtriage.probe import compat
 
 NOTE = "__note__"
 LARGE = 100.0
-FEW = 8192
+FEW = 4096
 """Elements up to which the values of a tensor are noted."""
 
 

@@ -151,7 +151,8 @@ def proven(
 def is_file(text: str, program: Program) -> bool:
     """Whether a text names a file, from here or from where the program lies."""
     try:
-        return any(Path(folder, text).is_file() for folder in ("", *program.folders))
+        paths = [Path(folder, text) for folder in ("", *program.folders)]
+        return any(path.is_file() and path.suffix != ".py" for path in paths)
     except (OSError, ValueError):
         return False
 

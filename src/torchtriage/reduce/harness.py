@@ -29,7 +29,7 @@ def flat(text: str) -> str:
     for statement in list(tree.body):
         given = exit_status(statement)
         if given is not None:
-            kept = [ast.Expr(node) for node in given if isinstance(node, ast.Call)]
+            kept: Block = [ast.Expr(node) for node in given if isinstance(node, ast.Call)]
             substitute(tree.body, statement, kept)
     drop_future(tree)
     return trees.text_of(tree)

@@ -34,8 +34,8 @@ STRUCTURE = (
 TABLES = (
     Row("elements", elements.plain(1)),
     Row("elements", elements.plain(0)),
-    Row("rows and columns", elements.fewer),
     Row("tables", elements.short, together=False),
+    Row("rows and columns", elements.fewer),
 )
 """What is written out in full is made small at once: as long as it is there, every script is a long one."""
 DETAILS = (

@@ -70,6 +70,20 @@ def test_tensors_that_belong_together_shrink_together() -> None:
     assert found.count("torch.tensor([[1.0]])") == 2
 
 
+def test_where_no_element_can_go_few_scripts_are_tried() -> None:
+    text = table(torch.randn(600))
+    asked: list[str] = []
+    whole: dict[str, Any] = {}
+    exec(text, whole)
+
+    def fails(names: dict[str, Any]) -> bool:
+        asked.append("")
+        return bool(torch.equal(names["x"], whole["x"]))
+
+    reduced(text, fails)
+    assert len(asked) < 600
+
+
 def test_a_dtype_and_a_wish_for_gradients_stay() -> None:
     text = table(torch.rand(30), ", dtype=torch.float64, requires_grad=True")
     found = reduced(

@@ -5,40 +5,56 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from torchtriage.reduce import tree as trees
 from torchtriage.reduce.engine import Change
 
 LONG = 16
 """The numbers of a table with more of them are not looked at one by one by other passes."""
+MOST_GROUPS = 64
 WORTH_WORDS = 8
 """A table with more elements, all the same but one, is said in words."""
 
 
 def plain(base: int) -> Callable[[ast.Module], list[Change]]:
-    """Each element becomes `base`, as a number of its own type."""
+    """Elements become `base`, as a number of their own type: each by itself, of a long table some at a time."""
 
     def changes(tree: ast.Module) -> list[Change]:
         found: list[Change] = []
         for whole in written(tree):
             floating = any(not isinstance(e, ast.Constant) or type(e.value) is float for e in leaves(whole))
             value = float(base) if floating else base
-            for row in innermost(whole):
-                for element in row.elts:
-                    if not (isinstance(element, ast.Constant) and element.value == value):
-                        found.append(functools.partial(put, row, element, value))
+            others = [
+                (row, element)
+                for row in innermost(whole)
+                for element in row.elts
+                if not (isinstance(element, ast.Constant) and element.value == value)
+            ]
+            found += [functools.partial(put_all, group, value) for group in groups_of(others)]
         return found
 
     return changes
 
 
-def put(row: ast.List, element: ast.expr, value: float) -> None:
-    position = next(i for i, e in enumerate(row.elts) if e is element)
-    row.elts[position] = ast.Constant(value)
+def put_all(places: list[tuple[ast.List, ast.expr]], value: float) -> None:
+    """Put a number in the place of each of these elements."""
+    gone = {id(element) for _, element in places}
+    for row in {id(row): row for row, _ in places}.values():
+        row.elts = [ast.Constant(value) if id(e) in gone else e for e in row.elts]
+
+
+T = TypeVar("T")
+
+
+def groups_of(items: list[T]) -> list[list[T]]:
+    """At most MOST_GROUPS groups of neighbours: where nothing can go, a pass must not ask for each element."""
+    size = -(-len(items) // MOST_GROUPS)
+    return [items[i : i + size] for i in range(0, len(items), max(size, 1))]
 
 
 def fewer(tree: ast.Module) -> list[Change]:
-    """One row or column less, of all tensors that have as many, and of one alone."""
+    """Rows or columns less, of all tensors that have as many, and of one alone."""
     tables = list(written(tree))
     found: list[Change] = []
     for depth in range(max((depth_of(t) for t in tables), default=0)):
@@ -46,10 +62,10 @@ def fewer(tree: ast.Module) -> list[Change]:
         lengths = sorted({len(lists[0].elts) for _, lists in axes}, reverse=True)
         for length in lengths:
             same = [lists for _, lists in axes if len(lists[0].elts) == length and length > 1]
-            groups = [[row for lists in same for row in lists], *(same if len(same) > 1 else ())]
-            for group in filter(None, groups):
-                columns = list(zip(*(row.elts for row in group), strict=True)) if level(group) else []
-                found += [functools.partial(drop, group, column) for column in columns]
+            sets = [[row for lists in same for row in lists], *(same if len(same) > 1 else ())]
+            for rows in filter(None, sets):
+                columns = list(zip(*(row.elts for row in rows), strict=True)) if level(rows) else []
+                found += [functools.partial(drop, rows, group) for group in groups_of(columns)]
     return found
 
 
@@ -57,9 +73,10 @@ def level(group: list[ast.List]) -> bool:
     return len({len(row.elts) for row in group}) == 1
 
 
-def drop(group: list[ast.List], column: tuple[ast.expr, ...]) -> None:
-    for row, element in zip(group, column, strict=True):
-        row.elts = [e for e in row.elts if e is not element]
+def drop(rows: list[ast.List], columns: list[tuple[ast.expr, ...]]) -> None:
+    gone = {id(element) for column in columns for element in column}
+    for row in rows:
+        row.elts = [e for e in row.elts if id(e) not in gone]
         if not row.elts:
             raise ValueError("nothing would be left")
 
