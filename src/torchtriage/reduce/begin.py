@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from torchtriage.lab.scripts import ScriptEnd, ScriptRequest
 from torchtriage.model.diagnosis import Diagnosis
-from torchtriage.reduce import files, graphs, prepare, rank
+from torchtriage.reduce import files, frozen, graphs, prepare, rank
 from torchtriage.reduce import tree as trees
 from torchtriage.reduce.prepare import LEAST_SECONDS, PATIENCE, CannotReduce, Start
 from torchtriage.reduce.signature import same_exception
@@ -115,7 +115,7 @@ class Beginning:
         captured = self.lab.run(self.given.request(text, mode="graphs", before=""))
         last_first = prepare.kind_of(self.diagnosis) == "raises"
         backward = "grad" in self.diagnosis.symptoms or "backward" in self.diagnosis.needs
-        kept = files.registering(text, files.reader(self.program.folders))
+        kept = frozen.setup(text, files.reader(self.program.folders))
         scripts = (
             "\n".join([*lines, script])
             for script in graphs.scripts(captured.graphs, backward, last_first)

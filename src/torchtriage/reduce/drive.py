@@ -5,7 +5,6 @@ Everything is remembered as it comes: the best script is on disk after each step
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
 import hashlib
@@ -20,7 +19,7 @@ from typing import Protocol
 from torchtriage.lab.scripts import ScriptEnd, ScriptRequest
 from torchtriage.model.diagnosis import Diagnosis
 from torchtriage.model.reduction import Reduction, SearchPoint
-from torchtriage.reduce import begin, conditions, files, finish, prepare, rank, redact, source
+from torchtriage.reduce import begin, conditions, files, finish, frozen, prepare, rank, redact, source
 from torchtriage.reduce import tree as trees
 from torchtriage.reduce.begin import Program, Remembers
 from torchtriage.reduce.engine import Interrupted, Search
@@ -81,7 +80,7 @@ def reduce(
     writer = Writer(start, folder, best)
     search = Search(
         Remembered(start.tester, journal), start.text, wishes.jobs, wishes.deadline, writer,
-        frozen=frozen_statements,
+        frozen=frozen.keeper(start.text, files.reader(program.folders)),
     )  # fmt: skip
     stopped, renamed = "", False
     try:
@@ -155,49 +154,6 @@ def is_file(text: str, program: Program) -> bool:
         return any(path.is_file() and path.suffix != ".py" for path in paths)
     except (OSError, ValueError):
         return False
-
-
-LONGEST_FROZEN = 40
-"""Lines of a function that registers something: a longer one is the program itself, and is reduced."""
-
-
-def frozen_statements(tree: ast.Module) -> list[str]:
-    """What the program itself registers with torch stays, with what that is made of.
-
-    The fault may lie in it, and is not to be made another.
-    """
-    run = trees.functions(tree).get("run")
-    all_of = [s for s in (*tree.body, *(run.body if run is not None else ())) if s is not run]
-    frozen = [s for s in all_of if files.changes_torch(s) and lines_long(s) <= LONGEST_FROZEN]
-    while True:
-        read = {name for statement in frozen for name in trees.loaded(statement)}
-        called = {s.name for s in frozen if isinstance(s, trees.FUNCTIONS)}
-        more = [s for s in all_of if s not in frozen and (defines(s, read) or calls_only(s, called))]
-        if not more:
-            return [ast.unparse(s) for s in all_of if s in frozen]
-        frozen += more
-
-
-def lines_long(statement: ast.stmt) -> int:
-    return (statement.end_lineno or statement.lineno) - statement.lineno + 1
-
-
-def defines(statement: ast.stmt, names: set[str]) -> bool:
-    """Whether a statement is a function, a class or a variable with one of these names."""
-    match statement:
-        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-            return name in names
-        case ast.Assign(targets=[ast.Name(id=name)]):
-            return name in names
-    return False
-
-
-def calls_only(statement: ast.stmt, names: set[str]) -> bool:
-    """Whether a statement is a call of one of these functions."""
-    match statement:
-        case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
-            return name in names
-    return False
 
 
 # --- what is kept on the way -------------------------------------------------------------------------------

@@ -17,16 +17,6 @@ REGISTERS = re.compile(
 )
 
 
-CHANGES_TORCH = re.compile(
-    r"torch\.library|register_lowering|\blowerings\[|\bdecompositions\[|register_backend|register_fake|custom_op\("
-)
-
-
-def changes_torch(statement: ast.stmt) -> bool:
-    """Whether a statement, or a function that it defines, registers something with torch."""
-    return bool(CHANGES_TORCH.search(ast.unparse(statement)))
-
-
 def reader(folders: Sequence[str]) -> Read:
     """Reads modules that lie in these folders."""
 
@@ -60,12 +50,6 @@ def own_imports(tree: ast.AST, read: Read) -> list[tuple[ast.stmt, str]]:
         elif isinstance(node, ast.Import):
             found += [(node, alias.name) for alias in node.names if read(alias.name) is not None]
     return found
-
-
-def registering(text: str, read: Read) -> list[str]:
-    """Lines that import the modules which change torch."""
-    names = [name for _, name in own_imports(ast.parse(text), read) if registers(read(name) or "")]
-    return [f"import {name}" for name in dict.fromkeys(names)]
 
 
 def with_modules(text: str, read: Read, most: int = 60) -> str:

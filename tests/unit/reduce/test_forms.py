@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from torchtriage.lab.scripts import ScriptEnd, ScriptRequest
-from torchtriage.reduce import conditions, drive, files, finish, graphs, harness, rank, redact
+from torchtriage.reduce import conditions, files, finish, frozen, graphs, harness, rank, redact
 from torchtriage.reduce import tester as testers
 from torchtriage.reduce import tree as trees
 from torchtriage.reduce.engine import Search
@@ -225,7 +225,7 @@ def test_a_package_of_the_users_is_put_into_the_script(text: str, value: int) ->
 def test_a_module_that_changes_torch_stays() -> None:
     text = "import faulty\nout = faulty.WIDTH\n"
     assert files.with_modules(text, MODULES.get) == text
-    assert files.registering(text, MODULES.get) == ["import faulty"]
+    assert frozen.setup(text, MODULES.get) == ["import faulty"]
 
 
 def test_a_module_whose_names_are_in_use_stays() -> None:
@@ -344,7 +344,7 @@ BACKEND = (
 
 
 def test_what_registers_with_torch_is_frozen_with_all_that_it_is_made_of() -> None:
-    kept = "\n".join(drive.frozen_statements(ast.parse(BACKEND)))
+    kept = "\n".join(frozen.statements(ast.parse(BACKEND)))
     for text in ("scale = 2", "def helper", "def backend", "backend()"):
         assert text in kept
     assert "other" not in kept and "model" not in kept
@@ -352,11 +352,26 @@ def test_what_registers_with_torch_is_frozen_with_all_that_it_is_made_of() -> No
 
 def test_a_program_that_registers_in_its_main_function_can_still_be_reduced() -> None:
     long = "def main():\n    lowering.lowerings[a] = b\n" + "    x = 1\n" * 60 + "main()\n"
-    assert drive.frozen_statements(ast.parse(long)) == []
+    assert frozen.statements(ast.parse(long)) == []
     text = (
         "def bad(x):\n    return x\ndef run():\n    lowering.lowerings[a] = bad\n    y = f(1)\n    return y\n"
     )
-    assert drive.frozen_statements(ast.parse(text)) == [
+    assert frozen.statements(ast.parse(text)) == [
         "def bad(x):\n    return x",
         "lowering.lowerings[a] = bad",
     ]
+
+
+def test_a_script_of_one_graph_has_what_the_program_makes_of_torch() -> None:
+    text = "import os\nimport faulty\ndef main(n):\n    faulty.install(2)\n    faulty.show(n)\n    model(n)\nmain(os)\n"
+    assert frozen.setup(text, MODULES.get) == ["import faulty", "faulty.install(2)"]
+    made = frozen.setup(BACKEND + "import os\nos.getcwd()\n", {}.get)
+    assert made[:2] == ["import torch", "from torch._inductor import lowering"]
+    assert made[-1] == "backend()" and "import os" not in made
+    names: dict[str, object] = {}
+    exec("\n".join(made).replace("lowering.lowerings[torch.ops.aten.sin] = bad", "pass"), names)
+
+
+def test_a_call_of_a_module_that_changes_torch_is_not_touched() -> None:
+    text = "import faulty\nfaulty.install(1 + 1)\nprint(1 + 1)\n"
+    assert frozen.keeper(text, MODULES.get)(ast.parse(text)) == ["faulty.install(1 + 1)"]
