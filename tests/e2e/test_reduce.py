@@ -196,3 +196,15 @@ def test_what_cannot_be_reduced_is_one_line_and_status_two(
     assert (
         running.returncode == 2 and words in errors and len(errors.strip().splitlines()) == 1 and not output
     )
+
+
+def test_a_diagnosed_bug_goes_on_to_a_reproducer(work: Path, environment: dict[str, str]) -> None:
+    running = start_command(
+        "diagnose", work, environment, "--quiet", "--budget", "120", str(FAULTY / "two_faults.py"), "leaf"
+    )
+    output, errors = running.communicate(timeout=600)
+    assert running.returncode == 1, errors
+    verdict, reproducer = output.index("verdict"), output.index("In fresh processes it fails 5 times of 5")
+    assert verdict < reproducer
+    (script,) = (work / "runs").glob("*-reduce/repro.py")
+    assert "exp" in calls(script.read_text())
