@@ -6,6 +6,7 @@ import ast
 import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -115,7 +116,7 @@ def test_a_failure_that_comes_and_goes_says_how_often(work: Path, environment: d
         pytest.skip("the verdict's own runs did not show it")
     (folder,) = (work / "runs").glob("*-reduce")
     found = json.loads((folder / "reduction.json").read_text())
-    assert "of 12 runs" in found["rate"] or found["proven"], found
+    assert re.fullmatch(r"[1-9]\d* of (12|5) runs", found["rate"]) or found["proven"], found
     assert "atan" in found["script"]
 
 

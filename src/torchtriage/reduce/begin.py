@@ -154,10 +154,10 @@ def package_imports(text: str) -> Iterator[str]:
             yield f"import {name}"
 
 
-def steady(lab: Runs, first: Start) -> tuple[Start, str]:
+def steady(lab: Runs, first: Start, flaky: bool = False) -> tuple[Start, str]:
     """How long scripts may take, and whether the failure shows every time; where not, how often.
 
-    Scripts are then tried more than once.
+    Scripts are then tried more than once. `flaky`: the verdict has seen it come and go.
     """
     begin = time.monotonic()
     shown = [first.tester(first.text) for _ in range(STEADY_RUNS)]
@@ -166,9 +166,11 @@ def steady(lab: Runs, first: Start) -> tuple[Start, str]:
     if tester.failure.kind not in ("timeout", "slow"):
         tester = tester.within(max(LEAST_SECONDS, PATIENCE * took))
         first = dataclasses.replace(first, tester=tester)
-    if all(shown):
+    if all(shown) and not flaky:
         return first, ""
     more = [tester(first.text) for _ in range(FLAKY_RUNS - STEADY_RUNS)]
+    if all(shown) and all(more):
+        return first, ""
     rate = max((sum(shown) + sum(more)) / FLAKY_RUNS, 1 / FLAKY_RUNS)
     repeats = math.ceil(math.log(ERROR) / math.log(1 - rate)) if rate < 1 else 1
     again = Tester(lab, tester.failure, tester.conditions, repeats)

@@ -73,7 +73,9 @@ def reduce(
         keep=lambda start: Writer(start, folder, best).save(start.text),
     )  # fmt: skip
     first, road = beginning.start()
-    start, rate = begin.steady(lab, dataclasses.replace(first, tester=first.tester.on(lab)))
+    start, rate = begin.steady(
+        lab, dataclasses.replace(first, tester=first.tester.on(lab)), flaky="flaky" in diagnosis.needs
+    )
     note(f"reducing: {start.tester.failure.words()}")
     whole = SearchPoint(0.0, 0, *trees.size_of(program.text)[:2], "the program")
     best(whole, program.text)
@@ -127,6 +129,8 @@ def proven(
     note("running the script in fresh processes")
     tester = start.tester
     end = finish.finish(lab, text, tester.failure, tester.conditions, folder)
+    if 0 < end.failures < end.runs and not found.rate:
+        found = dataclasses.replace(found, rate=f"{end.failures} of {end.runs} runs")
     note("what the failure needs")
     needed = conditions.find(text, tester)
     finish.save(folder / "repro.py", end.text)

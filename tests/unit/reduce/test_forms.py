@@ -107,6 +107,20 @@ def test_a_script_that_fails_without_the_compiler_or_otherwise_is_not_proven(
     assert not finish.finish(lab, ONE_CALL, Failure("differs", aspect="value"), Conditions(), tmp_path).proven
 
 
+class Sometimes(FakePlain):
+    """Fails in every second compiled run, not in the first."""
+
+    def plain(self, script: Path, seconds: float, compiled: bool = True) -> tuple[int, str]:
+        self.calls += compiled
+        return (1, self.output) if compiled and self.calls % 2 == 0 else (0, "")
+
+
+def test_a_script_that_fails_now_and_then_says_how_often(tmp_path: Path) -> None:
+    lab = Sometimes("AssertionError: not close")
+    found = finish.finish(lab, ONE_CALL, Failure("differs", aspect="value"), Conditions(), tmp_path)
+    assert not found.proven and 2 <= found.failures <= 3 and found.runs == 5
+
+
 # --- forms of the search ----------------------------------------------------------------------------------
 
 
