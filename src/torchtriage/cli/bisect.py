@@ -6,7 +6,6 @@ import dataclasses
 import errno
 import json
 import math
-import os
 import shlex
 import shutil
 import signal
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from torchtriage.cli.paths import can_be_written
 
 REGRESS = (
     "What counts as bad: any, signature (the failure of the bad end), eager (a difference from it), step-time, "
@@ -217,14 +218,7 @@ def check_writable(path: str) -> None:
     """Before a long run, not after it."""
     from torchtriage.bisect.errors import BadInput
 
-    if path in ("", "-"):
-        return
-    file = Path(path).absolute()
-    if (
-        file.is_dir()
-        or not file.parent.is_dir()
-        or not os.access(file if file.exists() else file.parent, os.W_OK)
-    ):
+    if path not in ("", "-") and not can_be_written(path):
         raise BadInput(f"cannot write {path}")
 
 

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from torchtriage.api import Settings, UsageError, describe_request, run
+from torchtriage.cli.paths import can_be_written
 from torchtriage.lab.request import Request
 from torchtriage.model.diagnosis import Diagnosis
 from torchtriage.model.outcome import Outcome, label
@@ -117,14 +118,7 @@ def check(settings: dict[str, Any]) -> None:
 
 def check_writable(json_to: str) -> None:
     """Before a long run, not after it."""
-    if json_to in ("", "-"):
-        return
-    path = Path(json_to)
-    if (
-        path.is_dir()
-        or not path.parent.is_dir()
-        or not os.access(path if path.exists() else path.parent, os.W_OK)
-    ):
+    if json_to not in ("", "-") and not can_be_written(json_to):
         raise UsageError(f"cannot write {json_to}")
 
 

@@ -138,7 +138,7 @@ def perform(job: ScriptJob) -> dict[str, Any]:
         code = compile(text, job.name, "exec", dont_inherit=True)
         if job.mode in ("compare", "observe"):
             exec(code, main.__dict__)
-            result["found"] = both(main.__dict__, job)
+            result["found"] = both(main.__dict__, job, seeded="seed(" in text)
         elif job.mode == "notes":
             with torch.compiler.set_stance("force_eager"):
                 exec(code, main.__dict__)
@@ -192,11 +192,10 @@ def force_backend(backend: Any) -> None:
     torch.compile = compile_with  # type: ignore[assignment]
 
 
-def both(names: dict[str, Any], job: ScriptJob) -> list[dict[str, Any]]:
+def both(names: dict[str, Any], job: ScriptJob, seeded: bool) -> list[dict[str, Any]]:
     """What `run()` returns in eager mode and compiled, compared. An exception in eager mode is `EagerFails`."""
     observe = job.mode == "observe"
-    with open(job.file) as file:
-        draws = 1 if "seed(" in file.read() else DRAWS
+    draws = 1 if seeded else DRAWS
     try:
         with torch.compiler.set_stance("force_eager"):
             state = torch.get_rng_state()
