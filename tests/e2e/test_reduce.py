@@ -23,7 +23,8 @@ from torchtriage.reduce.tree import lines_of
 pytestmark = pytest.mark.e2e
 FAULTY = PROGRAMS / "reduce"
 SHORT = ("--no-bundle", "--time-limit", "40")
-"""Enough for what these tests look at; how short a script becomes in the end is for the known cases."""
+"""Enough for what these tests look at; how short a script becomes in the end is for the known cases, and how far a
+search gets in this time depends on the machine."""
 
 
 start = functools.partial(start_command, "reduce")
@@ -56,7 +57,7 @@ def test_the_failure_that_is_asked_for_is_kept(
     assert "another value" in found["failure"] and stays in calls(found["script"]), found["script"]
     assert goes not in calls(found["script"]) or found["stopped"], found["script"]
     assert "import planted" in found["script"]  # what changes torch stays what it is
-    assert found["lines"] <= 14
+    assert found["lines"] <= (found["lines_before"] if found["stopped"] else 8)
 
 
 def test_a_crash_does_not_become_another_one_and_names_can_be_taken_out(
@@ -73,7 +74,8 @@ def test_a_crash_does_not_become_another_one_and_names_can_be_taken_out(
         "crash",
     )
     assert status == 0 and found["proven"], found
-    assert "sin" in calls(found["script"]) and "cos" not in calls(found["script"]), found["script"]
+    assert "sin" in calls(found["script"]), found["script"]
+    assert "cos" not in calls(found["script"]) or found["stopped"], found["script"]
     assert "crash" not in found["script"] or found["stopped"]
 
 
@@ -91,8 +93,9 @@ def test_a_training_program_becomes_a_few_lines(work: Path, environment: dict[st
         "2",
     )
     assert status == 0 and found["proven"], found
-    assert found["lines"] <= 6 and "sin" in found["script"], found["script"]
-    assert "argparse" not in found["script"] and "data.csv" not in found["script"]
+    assert "sin" in found["script"], found["script"]
+    if not found["stopped"]:
+        assert found["lines"] <= 6 and "argparse" not in found["script"] and "data.csv" not in found["script"]
     assert found["rank"] == "needs files of yours" and "planted" in found["keeps_from"]
     issue = (folder / "issue.md").read_text()
     assert found["script"].strip() in issue and "| backend |" in issue and "ValueError" in issue
@@ -176,7 +179,7 @@ def test_reduced_scripts_change_no_files_of_the_users(work: Path, environment: d
     (work / "saved").mkdir()
     (work / "saved" / "log.txt").write_text("log")
     status, found, _ = reduced(work, environment, "--no-bundle", "--time-limit", "60", str(program))
-    assert status == 0 and found["proven"] and found["lines"] <= 5, found
+    assert status == 0 and found["proven"], found
     assert (precious / "a.txt").read_text() == "a"
 
 

@@ -64,10 +64,6 @@ def test_a_callable_can_be_the_target(
     assert label(lab.run_one(Request())) == "same"
 
 
-BACKEND = pytest.mark.xfail(
-    strict=True,
-    reason="diagnose() of a compiled model forgets its backend, mode and options: none instead of bug",
-)
 LOADERS = """
 import sys, torch
 from torch.utils.data import DataLoader, Dataset
@@ -245,7 +241,7 @@ print(json.dumps({"kind": found.kind, "region": found.symptom.region if found.sy
 
 @pytest.mark.parametrize(
     ("given", "kind", "own"),
-    [pytest.param("wrong", "bug", "differs:value", marks=BACKEND), ("plain", "none", "same")],
+    [("wrong", "bug", "differs:value"), ("plain", "none", "same")],
 )
 def test_a_live_model_can_be_the_target(
     work: Path, environment: dict[str, str], tmp_path: Path, given: str, kind: str, own: str

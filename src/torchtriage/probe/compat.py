@@ -210,8 +210,7 @@ def uncompiled(target: Any) -> tuple[Any, dict[str, Any]]:
     arguments = {
         "dynamic": getattr(context, "_dynamic", None),
         "fullgraph": bool(getattr(context, "fullgraph", False)),
-        "backend": backend_of(context),
-        "options": options_of(context),
+        **given_to(context),
     }
     return plain, {name: value for name, value in arguments.items() if value is not None}
 
@@ -225,26 +224,23 @@ def context_of(function: Any) -> Any | None:
     return found if isinstance(found, context_class()) else None
 
 
-def options_of(context: Any) -> dict[str, Any] | None:
-    """The Inductor options behind a context, those of its mode included; None where there are none."""
+def given_to(context: Any) -> dict[str, Any]:
+    """Backend (its name, or the user's own function), mode and options behind a context; Inductor's mode as options."""
     with contextlib.suppress(Exception):
+        from torch._dynamo.backends.registry import lookup_backend
         from torch._dynamo.eval_frame import innermost_backend
 
         found = innermost_backend(context.callback)
-        if getattr(found, "compiler_name", None) == "inductor":
-            return dict(found.config) or None
-    return None
-
-
-def backend_of(context: Any) -> Any | None:
-    """The name of the backend (or the user's own function) behind a context."""
-    with contextlib.suppress(Exception):
-        from torch._dynamo.eval_frame import innermost_backend
-
-        found = innermost_backend(context.callback)
-        name = getattr(found, "compiler_name", None)
-        return name if isinstance(name, str) else found
-    return None
+        name, function = getattr(found, "compiler_name", None), getattr(found, "compiler_fn", None)
+        if name == "inductor" and function is None:
+            return {"backend": name, "options": dict(found.config) or None}
+        with contextlib.suppress(
+            Exception
+        ):  # for a function without a name of its own torch writes down __name__
+            if lookup_backend(name) is function:
+                return {"backend": name, **found.kwargs}
+        return {"backend": function or found, **getattr(found, "kwargs", {})}
+    return {}
 
 
 # --- counters and callbacks -----------------------------------------------------------------------

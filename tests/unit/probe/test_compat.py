@@ -200,6 +200,15 @@ def test_a_compiled_module_is_found_with_its_backend() -> None:
     )
 
 
+@pytest.mark.parametrize("given", [{"mode": "fast"}, {"options": {"level": 3}}, {}])
+def test_a_backend_of_the_user_s_own_is_kept_with_what_it_is_given(given: dict[str, Any]) -> None:
+    def backend(graph: Any, inputs: Any, **more: Any) -> Any:
+        return graph
+
+    found = compat.uncompiled(torch.compile(add, backend=backend, **given))[1]
+    assert found == {"backend": backend, "fullgraph": False, **given}
+
+
 def test_below_every_wrapper_is_the_user_s_function() -> None:
     assert compat.original_function(torch.compiler.disable(add)) is add
     assert compat.original_function(torch.compile(torch.compiler.disable(add), backend="eager")) is add
