@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Literal
 
 from torchtriage.model.reduction import SearchPoint
 from torchtriage.reduce import tree as trees
@@ -34,8 +35,9 @@ class Row:
 
     name: str
     changes: Pass
-    together: bool = True
-    """Whether many of its changes can be made at once; else they are alternatives, tried one by one."""
+    how: Literal["together", "singly", "first"] = "together"
+    """Many of its changes can be made at once; or they are alternatives, tried one by one; or each takes away more than
+    the next, so that the first that still fails is found by halving."""
     smaller: Callable[[str, str], bool] = trees.is_smaller
     """Whether a candidate (the first) is better than the best script, if it fails."""
 
@@ -108,9 +110,10 @@ class Search:
 
     # --- candidates --------------------------------------------------------------------------------------
 
-    def candidate(self, row: Row, chosen: Iterable[int]) -> str | None:
-        """The best script with some changes of a pass; None where that is no script, or not worth a test."""
-        tree = ast.parse(self.best)
+    def candidate(self, row: Row, chosen: Iterable[int], base: str | None = None) -> str | None:
+        """`base` (the best script) with some changes of a pass; None where that is no script, or not worth a test."""
+        base = base or self.best
+        tree = ast.parse(base)
         before = trees.loaded(tree)
         changes = row.changes(tree)
         try:
@@ -120,7 +123,7 @@ class Search:
             text = trees.text_of(tree)
         except (ValueError, IndexError, AttributeError, TypeError):
             return None
-        if text == self.best or trees.undefined_in(text) - trees.undefined_in(self.best):
+        if text == base or trees.undefined_in(text) - trees.undefined_in(base):
             return None
         if not row.smaller(text, self.best):
             return None
@@ -133,10 +136,10 @@ class Search:
         """Make all changes of one pass that can be made. Whether anything was."""
         start = self.best
         try:
-            self.in_chunks(row) if row.together else self.one_by_one(row)
+            {"together": self.in_chunks, "singly": self.one_by_one, "first": self.halving}[row.how](row)
         except (
             DEFECTS
-        ) as error:  # a fault of the pass; the others go on, and so does what comes after the search
+        ) as error:  # of the pass itself; the others go on, and so does what comes after the search
             self.defects[row.name] = f"{type(error).__name__}: {error}"
         return self.best != start
 
@@ -175,6 +178,23 @@ class Search:
         text = self.candidate(row, range(*good[0]))
         if text is not None:
             self.accept(text, row.name)
+
+    def halving(self, row: Row) -> None:
+        """The first change of an ordered pass that works. One that does not rules out those before it."""
+        low, high = 0, len(row.changes(ast.parse(self.best)))
+        whole = self.best
+        while low < high:
+            places = [low + (high - low) * (i + 1) // (self.jobs + 1) for i in range(self.jobs)]
+            offered = [(place, self.candidate(row, [place], whole)) for place in dict.fromkeys(places)]
+            tried = [(place, text) for place, text in offered if text is not None]
+            answers = self.fails([text for _, text in tried])
+            for (place, text), answer in zip(tried, answers, strict=True):
+                if answer:
+                    self.accept(text, row.name)
+                    high = place
+                    break
+                low = place + 1
+            low = low if tried else offered[-1][0] + 1
 
     def one_by_one(self, row: Row) -> None:
         """Each change by itself, from the first; after one that helps, the list is made anew and gone on with."""

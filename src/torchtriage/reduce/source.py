@@ -18,14 +18,19 @@ from torchtriage.reduce.passes import (
 )
 from torchtriage.reduce.tester import Tester
 
+MOST_FUNCTIONS = 3
 #: Cheap and coarse first; what makes the most of the others possible comes before them.
-STRUCTURE = (
-    Row("outputs", outputs.cut, together=False),
+ENDS = (
+    *(Row("outputs", outputs.cut(nth), how="first") for nth in range(MOST_FUNCTIONS)),
+    Row("fewer outputs", outputs.fewer),
     Row("unused values", outputs.unused),
+)
+STRUCTURE = (
+    *ENDS,
     Row("annotations", decorations.drop),
     Row("statements", statements.delete),
-    Row("blocks", statements.unwrap, together=False),
-    Row("functions", inline.functions, together=False),
+    Row("blocks", statements.unwrap, how="singly"),
+    Row("functions", inline.functions, how="singly"),
     Row("unused variables", statements.unused_targets),
     Row("decorators", decorations.undecorate),
     Row("parameters", arguments.parameters),
@@ -34,20 +39,20 @@ STRUCTURE = (
 TABLES = (
     Row("elements", elements.plain(1)),
     Row("elements", elements.plain(0)),
-    Row("tables", elements.short, together=False),
+    Row("tables", elements.short, how="singly"),
     Row("rows and columns", elements.fewer),
 )
 """What is written out in full is made small at once: as long as it is there, every script is a long one."""
 DETAILS = (
-    Row("one-line functions", inline.one_liners, together=False),
-    Row("lists", inline.lists, together=False),
-    Row("classes", inline.classes, together=False),
-    Row("split assignments", statements.split, together=False),
-    Row("expressions", expressions.simplify, together=False),
-    Row("variables", inline.variables, together=False),
-    Row("equal assignments", statements.join, together=False),
-    Row("shapes", literals.shared, together=False),
-    Row("literals", literals.single, together=False),
+    Row("one-line functions", inline.one_liners, how="singly"),
+    Row("lists", inline.lists, how="singly"),
+    Row("classes", inline.classes, how="singly"),
+    Row("split assignments", statements.split, how="singly"),
+    Row("expressions", expressions.simplify, how="singly"),
+    Row("variables", inline.variables, how="singly"),
+    Row("equal assignments", statements.join, how="singly"),
+    Row("shapes", literals.shared, how="singly"),
+    Row("literals", literals.single, how="singly"),
 )
 
 
@@ -58,7 +63,7 @@ def reduce(search: Search, tester: Tester, straight: bool = False) -> None:
     """
     drop_unexecuted(search, tester)
     if straight:
-        engine.run(search, STRUCTURE[:2], again=1)
+        engine.run(search, ENDS, again=1)
         cut_inputs(search, tester)
     for _ in range(6):
         start = search.best
@@ -86,7 +91,7 @@ def replace_values(search: Search, tester: Tester) -> None:
     """Put fresh values in the place of what is computed from others."""
     cut_inputs(search, tester)
     known = take_notes(search, tester)
-    search.run_pass(Row("values", tensors.values(known), together=False, smaller=trees.needs_less))
+    search.run_pass(Row("values", tensors.values(known), how="singly", smaller=trees.needs_less))
 
 
 def cut_inputs(search: Search, tester: Tester) -> None:

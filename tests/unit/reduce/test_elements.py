@@ -18,7 +18,7 @@ ROWS = (
     Row("ones", elements.plain(1)),
     Row("zeros", elements.plain(0)),
     Row("fewer", elements.fewer),
-    Row("short", elements.short, together=False),
+    Row("short", elements.short, how="singly"),
 )
 
 

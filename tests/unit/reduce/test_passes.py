@@ -154,17 +154,28 @@ def test_literals_only_become_simpler(value: object) -> None:
         )
 
 
-def test_a_function_is_cut_where_the_failure_is() -> None:
-    body = "".join(f"    v{n} = v{n - 1} + 1\n" for n in range(1, 33))
-    text = f"def f(v0):\n{body}    return (v32,)\nf(0)\n"
-    search = Search(lambda text: "v5 = " in text, trees.text_of(ast.parse(text)))
-    search.run_pass(Row("outputs", outputs.cut, together=False))
-    assert search.best.splitlines()[-2] == "    return (v5,)" and search.tests < 15
+CHAIN = "".join(f"    v{n} = v{n - 1} + 1\n" for n in range(1, 33))
+BRANCHES = "".join(f"    v{n} = v{max(n - 4, 0)} + 1\n" for n in range(1, 33))
 
 
-@given(st.integers(0, 200))
-def test_halving_names_each_place_once(count: int) -> None:
-    assert sorted(outputs.halving(count)) == list(range(count))
+def cut(body: str, end: str, needed: str) -> Search:
+    text = f"def f(v0):\n{body}    return {end}\nf(0)\n"
+    search = Search(lambda text: needed in text, trees.text_of(ast.parse(text)))
+    for row in source.ENDS:
+        search.run_pass(row)
+    return search
+
+
+@given(st.integers(1, 31), st.integers(1, 3))
+def test_a_function_is_cut_where_the_failure_is(place: int, jobs: int) -> None:
+    search = cut(CHAIN, "v32", f"v{place} = ")
+    assert search.best.splitlines()[-2] == f"    return v{place}" and search.tests <= 12
+
+
+@given(st.integers(1, 31))
+def test_values_that_do_not_depend_on_each_other_are_all_kept_until_the_end_is_found(place: int) -> None:
+    search = cut(BRANCHES, "(v29, v30, v31, v32)", f"v{place} = ")
+    assert search.best.splitlines()[-2] == f"    return (v{place},)" and search.tests <= 16
 
 
 def test_a_computed_value_becomes_an_input() -> None:

@@ -4,52 +4,72 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections.abc import Iterator
 
 from torchtriage.reduce import tree as trees
-from torchtriage.reduce.engine import Change
+from torchtriage.reduce.engine import Change, Pass
 from torchtriage.reduce.tree import Block
 
 LONG = 3
 """Statements from which a function is worth cutting."""
 
 
-def cut(tree: ast.Module) -> list[Change]:
-    """Return each variable in turn: the middle one first, then those in the middle of the halves."""
-    found: list[Change] = []
-    for function in trees.functions(tree).values():
-        if function.name == "run" or not isinstance(function.body[-1], ast.Return):
-            continue
+def cut(nth: int) -> Pass:
+    """End the `nth` longest function after each assignment in turn, the first one first."""
+
+    def changes(tree: ast.Module) -> list[Change]:
+        functions = sorted(trees.functions(tree).values(), key=lambda f: -len(f.body))
+        straight = [f for f in functions if f.name != "run" and isinstance(f.body[-1], ast.Return)]
+        if len(straight) <= nth:
+            return []
+        function = straight[nth]
         named = [
             (position, statement.targets[0].id)
             for position, statement in enumerate(function.body)
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
         ]
-        if len(named) >= LONG:
-            found += [functools.partial(end_at, function, *named[i]) for i in halving(len(named))]
-    return found
+        return [functools.partial(end_at, function, *place) for place in named] if len(named) >= LONG else []
 
-
-def halving(count: int) -> list[int]:
-    """0 … count-1, the middle first: a search that ends where nothing smaller works halves as it goes."""
-    order: list[int] = []
-    queue = [(0, count)]
-    while queue:
-        low, high = queue.pop(0)
-        if low < high:
-            middle = (low + high) // 2
-            order.append(middle)
-            queue += [(low, middle), (middle + 1, high)]
-    return order
+    return changes
 
 
 def end_at(function: ast.FunctionDef, position: int, name: str) -> None:
+    """Return `name`; a function that returns a tuple also returns what the rest would have read."""
     last = function.body[-1]
     assert isinstance(last, ast.Return)
-    several = isinstance(last.value, ast.Tuple)
-    value: ast.expr = ast.Name(name, ast.Load())
-    last.value = ast.Tuple([value], ast.Load()) if several else value
+    if isinstance(last.value, ast.Tuple):
+        later = set(trees.loaded(ast.Module(function.body[position + 1 :], [])))
+        names = [n for n in dict.fromkeys(assigned(function.body[:position])) if n in later]
+        last.value = ast.Tuple([ast.Name(n, ast.Load()) for n in [*names, name]], ast.Load())
+    else:
+        last.value = ast.Name(name, ast.Load())
     function.body[position + 1 : -1] = []
     drop_dead(function.body)
+
+
+def assigned(body: Block) -> Iterator[str]:
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                yield node.id
+
+
+def fewer(tree: ast.Module) -> list[Change]:
+    """Leave out each value of a returned tuple, and what only leads to it."""
+    return [
+        functools.partial(leave_out, function.body, last.value, value)
+        for function in trees.functions(tree).values()
+        if isinstance(last := function.body[-1], ast.Return) and isinstance(last.value, ast.Tuple)
+        for value in last.value.elts
+        if len(last.value.elts) > 1
+    ]
+
+
+def leave_out(body: Block, values: ast.Tuple, value: ast.expr) -> None:
+    kept = [v for v in values.elts if v is not value]
+    if kept:
+        values.elts = kept
+        drop_dead(body)
 
 
 def unused(tree: ast.Module) -> list[Change]:
