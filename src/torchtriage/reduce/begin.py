@@ -7,6 +7,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -154,21 +155,19 @@ def package_imports(text: str) -> Iterator[str]:
             yield f"import {name}"
 
 
-def steady(lab: Runs, first: Start, flaky: bool = False) -> tuple[Start, str]:
+def steady(lab: Runs, first: Start, flaky: bool = False, jobs: int = 1) -> tuple[Start, str]:
     """How long scripts may take, and whether the failure shows every time; where not, how often.
 
     Scripts are then tried more than once. `flaky`: the verdict has seen it come and go.
     """
-    begin = time.monotonic()
-    shown = [first.tester(first.text) for _ in range(STEADY_RUNS)]
-    took = (time.monotonic() - begin) / STEADY_RUNS
     tester = first.tester
+    shown, took = timed(tester, first.text, STEADY_RUNS, jobs)
     if tester.failure.kind not in ("timeout", "slow"):
         tester = tester.within(max(LEAST_SECONDS, PATIENCE * took))
         first = dataclasses.replace(first, tester=tester)
     if all(shown) and not flaky:
         return first, ""
-    more = [tester(first.text) for _ in range(FLAKY_RUNS - STEADY_RUNS)]
+    more, _ = timed(tester, first.text, FLAKY_RUNS - STEADY_RUNS, jobs)
     if all(shown) and all(more):
         return first, ""
     rate = max((sum(shown) + sum(more)) / FLAKY_RUNS, 1 / FLAKY_RUNS)
@@ -176,3 +175,15 @@ def steady(lab: Runs, first: Start, flaky: bool = False) -> tuple[Start, str]:
     again = Tester(lab, tester.failure, tester.conditions, repeats)
     again.slips = tester.slips
     return dataclasses.replace(first, tester=again), f"{sum(shown) + sum(more)} of {FLAKY_RUNS} runs"
+
+
+def timed(tester: Tester, text: str, count: int, jobs: int) -> tuple[list[bool], float]:
+    """Whether each of some runs showed the failure, and the seconds that the longest took."""
+
+    def once(number: int) -> tuple[bool, float]:
+        begin = time.monotonic()
+        return tester(text), time.monotonic() - begin
+
+    with ThreadPoolExecutor(jobs) as pool:
+        runs = list(pool.map(once, range(count)))
+    return [shown for shown, _ in runs], max(seconds for _, seconds in runs)

@@ -73,9 +73,8 @@ def reduce(
         keep=lambda start: Writer(start, folder, best).save(start.text),
     )  # fmt: skip
     first, road = beginning.start()
-    start, rate = begin.steady(
-        lab, dataclasses.replace(first, tester=first.tester.on(lab)), flaky="flaky" in diagnosis.needs
-    )
+    first = dataclasses.replace(first, tester=first.tester.on(lab))
+    start, rate = begin.steady(lab, first, "flaky" in diagnosis.needs, wishes.jobs)
     note(f"reducing: {start.tester.failure.words()}")
     whole = SearchPoint(0.0, 0, *trees.size_of(program.text)[:2], "the program")
     best(whole, program.text)

@@ -12,7 +12,7 @@ from torchtriage.model.diagnosis import LAYERS, Diagnosis
 from torchtriage.model.variant import DEBUG_BACKENDS
 from torchtriage.reduce import harness
 from torchtriage.reduce.passes import statements
-from torchtriage.reduce.signature import MARGIN, Failure, normalised, of_exception
+from torchtriage.reduce.signature import MARGIN, Failure, normalised, of_exception, shows
 from torchtriage.reduce.tester import EAGER_RANDOM, Conditions, Runs, Tester
 
 LEAST_SECONDS, PATIENCE = 20.0, 8.0
@@ -157,7 +157,9 @@ def start_of(lab: Runs, kind: str, text: str, diagnosis: Diagnosis, conditions: 
             if known is not None and known.torch_frames and not exception["torch_frames"]:
                 raise CannotReduce(f"the program, run as one script, fails in another way: {told(compiled)}")
             failure = of_exception("raises", exception)
-            conditions = early_end(lab, text, failure, conditions)
+            return checked(
+                lab, text, failure, early_end(lab, text, failure, conditions), exception, seen=True
+            )
         case "no-exception":
             eager = lab.run(conditions.request(text, mode="eager"))
             exception = eager.exception
@@ -205,12 +207,17 @@ def reason_of(compiled: ScriptEnd, diagnosis: Diagnosis) -> str:
 
 
 def checked(
-    lab: Runs, text: str, failure: Failure, conditions: Conditions, exception: dict[str, Any] | None = None
+    lab: Runs,
+    text: str,
+    failure: Failure,
+    conditions: Conditions,
+    exception: dict[str, Any] | None = None,
+    seen: bool = False,
 ) -> Start:
-    """The start, once the script was seen to fail; without the layer below where it fails there as well."""
+    """The start, once the script was `seen` to fail; without the layer below where it fails there as well."""
     for given in (conditions, dataclasses.replace(conditions, lower="")):
         tester = Tester(lab, failure, given)
-        if tester(text):
+        if tester.fails_there_only(text) if seen else tester(text):
             return Start(text, tester, exception)
     raise CannotReduce(f"the program, run as one script, does not show it: {failure.words()}")
 
@@ -221,7 +228,7 @@ def early_end(lab: Runs, text: str, failure: Failure, conditions: Conditions) ->
         return conditions
     for before in ("codegen", "build"):
         early = dataclasses.replace(conditions, before=before)
-        if Tester(lab, failure, dataclasses.replace(early, lower=""))(text):
+        if shows(failure, lab.run(early.request(text))):
             return early
     return conditions
 

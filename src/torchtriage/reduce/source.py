@@ -53,6 +53,7 @@ DETAILS = (
     Row("equal assignments", statements.join, how="singly"),
     Row("shapes", literals.shared, how="singly"),
     Row("literals", literals.single, how="singly"),
+    Row("seeds", statements.seeds),
 )
 
 
@@ -61,8 +62,9 @@ def reduce(search: Search, tester: Tester, straight: bool = False) -> None:
 
     `straight`: it is the text of a captured graph, whose values all hang together: that is cut at both ends first.
     """
-    drop_unexecuted(search, tester)
-    if straight:
+    if not straight:
+        drop_unexecuted(search, tester)
+    else:
         engine.run(search, ENDS, again=1)
         cut_inputs(search, tester)
     for _ in range(6):

@@ -92,6 +92,28 @@ def test_a_parameter_goes_with_its_arguments() -> None:
     assert "def f(a, b=2):\n    return a\nf(1, b=5)\nf(7, 8)\n" in found
 
 
+@given(st.sets(st.integers(0, 11), min_size=1))
+def test_parameters_that_go_together_take_their_own_arguments_with_them(gone: set[int]) -> None:
+    names = [f"p{n}" for n in range(12)]
+    tree = ast.parse(
+        f"def f({', '.join(names)}):\n    return 0\nf({', '.join(f'a{n}' for n in range(12))})\n"
+    )
+    changes = arguments.parameters(tree)
+    for number in sorted(gone):
+        changes[number]()
+    kept = [n for n in range(12) if n not in gone]
+    assert trees.text_of(tree) == (
+        f"def f({', '.join(f'p{n}' for n in kept)}):\n    return 0\nf({', '.join(f'a{n}' for n in kept)})\n"
+    )
+
+
+def test_a_seed_stays_until_the_end() -> None:
+    text = "import torch\ntorch.manual_seed(0)\nx = torch.rand(3)\n"
+    assert "import torch\ntorch.manual_seed(0)\n" in changed(statements.delete, text)
+    assert all("manual_seed" in made for made in changed(statements.delete, text))
+    assert changed(statements.seeds, text) == ["import torch\nx = torch.rand(3)\n"]
+
+
 def test_a_parameter_of_a_module_goes_with_the_arguments_of_its_compiled_calls() -> None:
     text = (
         "import torch\nclass M(torch.nn.Module):\n    def forward(self, x, y):\n        return x\n"

@@ -54,9 +54,10 @@ def parameters(tree: ast.Module) -> list[Change]:
         args = function.args
         names = [a.arg for a in (*args.posonlyargs, *args.args)]
         for position in range(skip, len(names)):
-            found.append(functools.partial(drop_parameter, function, calls, names[position], position - skip))
+            given = [passed(call, position - skip) for call in calls]
+            found.append(functools.partial(drop_parameter, function, calls, names[position], given))
         for keyword in args.kwonlyargs:
-            found.append(functools.partial(drop_parameter, function, calls, keyword.arg, -1))
+            found.append(functools.partial(drop_parameter, function, calls, keyword.arg, []))
         for name in ("vararg", "kwarg"):
             if getattr(args, name) is not None:
                 found.append(functools.partial(setattr, args, name, None))
@@ -115,7 +116,17 @@ def calls_by_name(tree: ast.Module, names: set[str], through: bool = False) -> l
     return found
 
 
-def drop_parameter(function: ast.FunctionDef, calls: list[ast.Call], name: str, position: int) -> None:
+def passed(call: ast.Call, position: int) -> ast.expr | None:
+    """What a call passes at a position, where that can be seen."""
+    if position >= len(call.args) or any(isinstance(a, ast.Starred) for a in call.args):
+        return None
+    return call.args[position]
+
+
+def drop_parameter(
+    function: ast.FunctionDef, calls: list[ast.Call], name: str, given: list[ast.expr | None]
+) -> None:
+    """`given`: what each call passes for it. By the node, for positions move when several parameters go at once."""
     args = function.args
     plain = [*args.posonlyargs, *args.args]
     index = next((i for i, a in enumerate(plain) if a.arg == name), None)
@@ -128,8 +139,7 @@ def drop_parameter(function: ast.FunctionDef, calls: list[ast.Call], name: str, 
         args.defaults = [d for _, d in kept if d is not None]
     for call in calls:
         call.keywords = [k for k in call.keywords if k.arg != name]
-        if 0 <= position < len(call.args) and not any(isinstance(a, ast.Starred) for a in call.args):
-            call.args = [a for i, a in enumerate(call.args) if i != position]
+        call.args = [a for a in call.args if not any(a is g for g in given)]
 
 
 def drop_keyword_only(args: ast.arguments, name: str) -> tuple[list[ast.arg], list[ast.expr | None]]:

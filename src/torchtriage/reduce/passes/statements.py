@@ -25,13 +25,31 @@ def substitute(block: Block, statement: ast.stmt, new: Block) -> None:
 
 
 def delete(tree: ast.Module) -> list[Change]:
-    """Each statement of each block."""
+    """Each statement of each block, but not what seeds random numbers."""
     return [
         functools.partial(remove, block, statement)
         for block in trees.blocks(tree)
         for statement in block
-        if not isinstance(statement, ast.Pass)
+        if not isinstance(statement, ast.Pass) and not is_seed(statement)
     ]
+
+
+def seeds(tree: ast.Module) -> list[Change]:
+    """Each statement that seeds random numbers. Late: without it every script has to fail several times."""
+    return [
+        functools.partial(remove, block, statement)
+        for block in trees.blocks(tree)
+        for statement in block
+        if is_seed(statement)
+    ]
+
+
+def is_seed(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Call)
+        and trees.dotted(statement.value.func).endswith("manual_seed")
+    )
 
 
 def uncovered(lines: Collection[int]) -> Callable[[ast.Module], list[Change]]:
