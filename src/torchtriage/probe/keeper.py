@@ -203,7 +203,7 @@ def drain(reading: int, output: Output, seconds: float, alarm: int = -1) -> None
         except BlockingIOError:
             return
         if not data:  # every writer closed it: the trial may still run
-            time.sleep(seconds)
+            select.select(watched[1:], [], [], seconds)
             return
         output.add(data)
         if time.monotonic() - begin > 0.1:

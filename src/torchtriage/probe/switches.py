@@ -147,17 +147,6 @@ def unforce(name: str) -> None:
         entry.env_value_force = type(entry).__dataclass_fields__["env_value_force"].default
 
 
-def keep_headers_in(folder: str) -> None:
-    """Precompiled headers go to the user's own cache folder, whatever TORCHINDUCTOR_CACHE_DIR says: not from here.
-
-    `torch._inductor.codecache._HEADER_DIR`, as of 2.13.
-    """
-    module = sys.modules.get("torch._inductor.codecache")
-    if module is not None and hasattr(module, "_HEADER_DIR"):
-        module._HEADER_DIR = os.path.join(folder, "precompiled_headers")  # type: ignore[attr-defined]
-        module._HEADER_LOCK_DIR = os.path.join(folder, "precompiled_headers", "locks")  # type: ignore[attr-defined]
-
-
 def caches_off() -> None:
     """Turn the caches off in a process that has imported torch already."""
     for name in sorted(OURS):

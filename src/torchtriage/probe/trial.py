@@ -92,7 +92,7 @@ class Trial:
         variant = self.job.variant
         if variant.backend not in ("eager", "aot_eager"):
             compat.warm_up()
-        switches.keep_headers_in(os.environ.get("TORCHINDUCTOR_CACHE_DIR", self.job.folder))
+        compat.keep_headers_in(os.environ.get("TORCHINDUCTOR_CACHE_DIR", self.job.folder))
         compat.reset()
         compat.clear_counters()
         torch.set_num_threads(variant.threads)
