@@ -25,10 +25,13 @@ ENDS = (
     Row("fewer outputs", outputs.fewer),
     Row("unused values", outputs.unused),
 )
-STRUCTURE = (
+COARSE = (
     *ENDS,
     Row("annotations", decorations.drop),
     Row("statements", statements.delete),
+)
+STRUCTURE = (
+    *COARSE,
     Row("blocks", statements.unwrap, how="singly"),
     Row("functions", inline.functions, how="singly"),
     Row("unused variables", statements.unused_targets),
@@ -67,6 +70,9 @@ def reduce(search: Search, tester: Tester, straight: bool = False) -> None:
     else:
         engine.run(search, ENDS, again=1)
         cut_inputs(search, tester)
+    engine.run(search, COARSE, again=1)
+    replace_values(search, tester)
+    engine.run(search, TABLES, again=1)
     for _ in range(6):
         start = search.best
         engine.run(search, STRUCTURE, again=2)
