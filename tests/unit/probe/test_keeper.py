@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -119,6 +120,16 @@ def test_a_child_that_closed_its_output_is_still_watched() -> None:
     assert (found["reason"], found["status"]) == ("", 7)
     assert found["seconds"] >= 0.5
     assert shell("exec >&- 2>&-; sleep 300", seconds=0.3)["reason"] == "timeout"
+
+
+def test_a_child_that_closes_its_output_as_it_ends_is_not_waited_for() -> None:
+    reading, writing = os.pipe()
+    alarm, ended = os.pipe()
+    os.close(writing), os.close(ended)
+    begin = time.monotonic()
+    keeper.drain(reading, keeper.Output(), 20.0, alarm)
+    assert time.monotonic() - begin < 10.0  # half of what it may wait
+    os.close(reading), os.close(alarm)
 
 
 def test_watching_a_child_that_closed_its_output_costs_next_to_nothing() -> None:

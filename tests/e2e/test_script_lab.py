@@ -1,0 +1,27 @@
+"""Scripts of the reducers in the real lab: forks of one process that has done what every compilation does first."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from torchtriage.lab.scripts import ScriptLab, ScriptRequest
+
+pytestmark = pytest.mark.e2e
+ASKED = """
+import torch
+from torch._inductor import codecache
+torch.compile(lambda x: x.sin())(torch.ones(3))
+print(codecache._precompile_header.cache_info())
+"""
+
+
+def test_the_header_of_kernels_is_known_before_the_first_script(tmp_path: Path, store: Path) -> None:
+    lab = ScriptLab(tmp_path / "scripts", store, sys.executable)
+    try:
+        end = lab.run(ScriptRequest(ASKED, backend="inductor"))
+    finally:
+        lab.close()
+    assert end.exception is None and "hits=1, misses=1" in end.log, end
