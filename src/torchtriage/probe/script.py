@@ -104,6 +104,7 @@ def prepare(job: ScriptJob) -> None:
         sys.modules["numpy"].random.seed()
     store = job.store or os.environ.get("TORCHINDUCTOR_CACHE_DIR", job.folder)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = store
+    os.makedirs(store, exist_ok=True)  # the fence lets through only what is there
     compat.keep_headers_in(store)
     if job.caches:
         switches.turn_caches_on(os.path.join(job.folder, "cache"))
