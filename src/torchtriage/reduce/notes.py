@@ -11,6 +11,8 @@ from torchtriage.reduce import tree as trees
 from torchtriage.reduce.passes.expressions import places, put
 
 NOTE = "__note__"
+LONG = 16
+"""A table of more values is written out only where nothing simpler will do."""
 Notes = Mapping[str, Mapping[str, Any]]
 """Text of an expression -> what its value was."""
 
@@ -44,8 +46,8 @@ def instrument(text: str) -> tuple[str, list[str]]:
     return ast.unparse(ast.fix_missing_locations(tree)) + "\n", shown
 
 
-def literals(note: Mapping[str, Any]) -> list[str]:
-    """Expressions that make a value like the one noted, the simplest first."""
+def literals(note: Mapping[str, Any], tables: bool = True) -> list[str]:
+    """Expressions that make a value like the one noted, the simplest first. `tables`: also long ones of its values."""
     if note["kind"] == "plain":
         return [note["text"]]
     if note["kind"] != "tensor":
@@ -74,7 +76,7 @@ def literals(note: Mapping[str, Any]) -> list[str]:
         room = 1 + sum((n - 1) * s for n, s in zip(shape, note["stride"], strict=True))
         strided = f"torch.randn({room}{dtype}).as_strided({shape}, {tuple(note['stride'])})"
         found.append(strided)
-    if note.get("values") is not None:
+    if note.get("values") is not None and (tables or math.prod(shape) <= LONG):
         found.append(f"torch.tensor({number(note['values'])}{dtype if kind != 'torch.int64' else ''}{grad})")
     return found
 

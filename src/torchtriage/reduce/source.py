@@ -71,8 +71,7 @@ def reduce(search: Search, tester: Tester, straight: bool = False) -> None:
         engine.run(search, ENDS, again=1)
         cut_inputs(search, tester)
     engine.run(search, COARSE, again=1)
-    replace_values(search, tester)
-    engine.run(search, TABLES, again=1)
+    replace_values(search, tester, whole=False)
     for _ in range(6):
         start = search.best
         engine.run(search, STRUCTURE, again=2)
@@ -95,16 +94,18 @@ def drop_unexecuted(search: Search, tester: Tester) -> None:
         search.run_pass(Row("lines that are not run", statements.uncovered(covered)))
 
 
-def replace_values(search: Search, tester: Tester) -> None:
-    """Put fresh values in the place of what is computed from others."""
-    cut_inputs(search, tester)
+def replace_values(search: Search, tester: Tester, whole: bool = True) -> None:
+    """Put fresh values in the place of what is computed from others. `whole`: the very values, where no others will do."""
+    cut_inputs(search, tester, whole)
     known = take_notes(search, tester)
-    search.run_pass(Row("values", tensors.values(known), how="singly", smaller=trees.needs_less))
+    for also_long in (False, True) if whole else (False,):
+        row = Row("values", tensors.values(known, also_long), how="singly", smaller=trees.needs_less)
+        search.run_pass(row)
 
 
-def cut_inputs(search: Search, tester: Tester) -> None:
+def cut_inputs(search: Search, tester: Tester, whole: bool = True) -> None:
     """What a compiled function computes becomes what it is given."""
-    for choice in (0, 1, 2, -1):
+    for choice in (0, 1, 2, -1) if whole else (0, 1, 2):
         known = take_notes(search, tester)
         if known:
             search.run_pass(Row("computations", tensors.inputs(known, choice)))

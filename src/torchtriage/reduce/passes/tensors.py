@@ -14,8 +14,8 @@ from torchtriage.reduce.passes.expressions import places, put
 from torchtriage.reduce.passes.statements import remove
 
 
-def values(notes: Notes) -> Callable[[ast.Module], list[Change]]:
-    """Each expression that depends on something, by a literal or a fresh tensor."""
+def values(notes: Notes, whole: bool = True) -> Callable[[ast.Module], list[Change]]:
+    """Each expression that depends on something, by a literal or a fresh tensor. `whole`: also by long tables."""
 
     def changes(tree: ast.Module) -> list[Change]:
         known = trees.modules(tree)
@@ -27,7 +27,7 @@ def values(notes: Notes) -> Callable[[ast.Module], list[Change]]:
             if parent is result or not wanted(parent, field, node) or not depends(node, known):
                 continue
             note = notes.get(ast.unparse(node))
-            for text in literals(note) if note else ():
+            for text in literals(note, whole) if note else ():
                 if "rand" in text and id(node) in inner:
                     continue  # compiled code draws other numbers than eager mode: that would be another failure
                 new = ast.parse(text, mode="eval").body
