@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -164,7 +165,8 @@ class ScriptLab:
         copy.unlink(missing_ok=True)
         shutil.copyfile(script, copy)
         rules = landlock.ruleset((str(self.folder), tempfile.gettempdir(), "/dev", "/proc"))
-        env = self.plain_environment("plain-cache")
+        text = copy.read_bytes()  # what another script left in torch's caches may change how this one ends
+        env = self.plain_environment(f"plain-cache-{hashlib.sha256(text).hexdigest()[:12]}")
         if not compiled:
             env["TORCHDYNAMO_DISABLE"] = "1"
         process = subprocess.Popen(
@@ -182,8 +184,8 @@ class ScriptLab:
             output, _ = process.communicate()
             status = 124
         shutil.rmtree(work, ignore_errors=True)
-        text = output.decode(errors="replace").replace(f"{work}{os.sep}", "")[-20_000:]
-        return status, text + (f"\n{signal_name(-status)}" if status < 0 else "")
+        shown = output.decode(errors="replace").replace(f"{work}{os.sep}", "")[-20_000:]
+        return status, shown + (f"\n{signal_name(-status)}" if status < 0 else "")
 
     def plain_environment(self, cache: str) -> dict[str, str]:
         """The user's environment, with a folder of the lab for the compiler's caches and the program's modules in reach."""

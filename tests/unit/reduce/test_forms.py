@@ -107,6 +107,29 @@ def test_a_script_that_fails_without_the_compiler_or_otherwise_is_not_proven(
     assert not finish.finish(lab, ONE_CALL, Failure("differs", aspect="value"), Conditions(), tmp_path).proven
 
 
+TORCH_S_OWN = """Traceback (most recent call last):
+  File "repro.py", line 18, in <module>
+    torch.testing.assert_close(run(), expected)
+  File "/venv/torch/_inductor/output_code.py", line 763, in __call__
+    return self.current_callable(inputs)
+AssertionError: expected size 4==6, stride 1==1 at dim=0
+"""
+NOT_CLOSE = """Traceback (most recent call last):
+  File "repro.py", line 18, in <module>
+    torch.testing.assert_close(run(), expected)
+  File "/venv/torch/testing/_comparison.py", line 1600, in assert_close
+    raise error_metas[0].to_error(msg)
+AssertionError: Tensor-likes are not close!
+"""
+
+
+def test_an_assertion_of_torch_is_not_the_one_of_the_script() -> None:
+    failure = Failure("differs", aspect="value")
+    assert finish.as_expected(failure, 1, NOT_CLOSE) and not finish.as_expected(failure, 1, TORCH_S_OWN)
+    assert finish.as_expected(Failure("raises", type="builtins.AssertionError"), 1, TORCH_S_OWN)
+    assert finish.as_expected(failure, 1, NOT_CLOSE.replace("/venv/torch/testing/_comparison.py", "repro.py"))
+
+
 class Sometimes(FakePlain):
     """Fails in every second compiled run, not in the first."""
 
