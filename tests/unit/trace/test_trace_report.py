@@ -340,6 +340,8 @@ def test_a_log_that_is_being_written_is_followed(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-c",
+        # whoever runs the tests in the background may have this signal ignored
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from torchtriage.cli.trace import app; app()",
         "trace",
         str(log.parent),
