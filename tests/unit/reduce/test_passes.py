@@ -319,3 +319,10 @@ def test_long_tables_of_values_are_for_where_nothing_simpler_will_do() -> None:
     *_, last = tensors.values({"x.lt(16)": note})(tree)
     last()
     assert "[True, True" in ast.unparse(tree)
+
+
+def test_the_first_of_two_outputs_is_not_replaced_by_the_second() -> None:
+    text = "def f(x):\n    a = x + 1\n    b = x + 2\n    return (a, b)\nf(0)[0]\n"
+    search = Search(lambda text: True, trees.text_of(ast.parse(text)))
+    search.run_pass(Row("fewer", outputs.fewer))
+    assert "return (a,)" in search.best and "b = " not in search.best

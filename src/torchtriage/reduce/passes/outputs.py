@@ -66,10 +66,10 @@ def fewer(tree: ast.Module) -> list[Change]:
 
 
 def leave_out(body: Block, values: ast.Tuple, value: ast.expr) -> None:
-    kept = [v for v in values.elts if v is not value]
-    if kept:
-        values.elts = kept
-        drop_dead(body)
+    if len(values.elts) == 1:
+        raise ValueError("nothing would be left")  # whichever stayed would be in the place of the first
+    values.elts = [v for v in values.elts if v is not value]
+    drop_dead(body)
 
 
 def unused(tree: ast.Module) -> list[Change]:
